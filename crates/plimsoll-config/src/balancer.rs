@@ -1,20 +1,24 @@
 //! The settings of the core's machines, as the file names them.
 //!
 //! Their defaults and the reasons for these stand beside the rules that they belong to, in
-//! `plimsoll_core`; here is only what each is called and how it is written.
+//! `plimsoll_core`; here are only their names and codecs.
 
 use std::time::Duration;
 
 use plimsoll_core::admit::Outlook;
+use plimsoll_core::batch::{BatchConfig, Target};
 use plimsoll_core::health::{BackoffConfig, OutlierConfig, SlowStartConfig};
 use plimsoll_core::pick::{PrequalConfig, ProbeRule, ProbeSource, WeightedConfig};
+use plimsoll_core::retry::hedge::HedgeConfig;
+use plimsoll_core::spill::SpillConfig;
 use plimsoll_core::subset::Algorithm;
 use plimsoll_core::{BalancerConfig, Ratio};
 
 use crate::check::Checker;
-use crate::codec::SpanOrOff;
+use crate::codec::{Format, SpanOrOff};
+use crate::problem::Flaw;
 use crate::table::{Table, Visitor};
-use crate::value::{choice, quoted};
+use crate::value::{choice, number, quoted};
 use crate::values;
 use crate::variants::Variants;
 
@@ -120,6 +124,37 @@ impl Table for PrequalConfig {
         visitor.value("source", &mut self.source);
     }
 }
+
+impl Table for HedgeConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("quantile", &mut self.quantile);
+        visitor.value("at_least", &mut self.at_least);
+    }
+}
+
+impl Table for SpillConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("target", &mut self.target);
+        visitor.value("drain_below", &mut self.drain_below);
+    }
+}
+
+impl Table for BatchConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("max_active", &mut self.max_active);
+        visitor.value("max_queue", &mut self.max_queue);
+        visitor.value("queue_timeout", &mut self.queue_timeout);
+        visitor.value_as("target_utilization", &mut self.target, TARGET_UTILIZATION);
+    }
+}
+
+const TARGET_UTILIZATION: Format<Target> = Format {
+    read: |v| {
+        let flaw = || Flaw::new("is not a target utilization", "write a number above 0, at most 1, such as 0.7");
+        number(v).and_then(Target::new).ok_or_else(flaw)
+    },
+    print: |target| format!("{:?}", target.as_f64()),
+};
 
 /// All but the health checks, which a world's owner has more to say about.
 impl Table for BalancerConfig {

@@ -1,9 +1,9 @@
 //! Codecs: how the value of one setting is written in the file.
 //!
-//! A type with one format everywhere has it as its [`Value`]. Where the same type is written in several
-//! ways (a limit of at most 100,000, the name of a choice), or belongs to another crate, the line of
-//! the setting names a codec. The usual way, a type that wraps the value for each format, puts the format
-//! in another file than its setting, and every reader of the value has to unwrap it.
+//! A type with one format everywhere has it as its [`Value`]. Where the same type is written in
+//! several ways (a limit of at most 100,000, the name of a choice), or belongs to another crate, the
+//! line of the setting names a codec. The usual way is a wrapper type for each format: it puts the
+//! format in another file than its setting, and every reader of the value has to unwrap it.
 
 use std::time::Duration;
 

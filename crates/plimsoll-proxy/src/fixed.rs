@@ -32,14 +32,14 @@ pub(crate) struct FixedAnswer {
 impl FixedAnswer {
     /// `answer` is one of `config`'s.
     pub(crate) fn new(config: &Config, answer: &Answer) -> Self {
-        let said = answer.content_type.as_ref().map(|said| said.0.clone());
+        let said = answer.content_type.clone();
         let by_name = || match answer.file.as_ref().and_then(|file| file.extension()) {
             Some("html" | "htm") => HTML,
             Some("json") => JSON,
             _ => PLAIN,
         };
         Self {
-            status: answer.status.map(|status| status.0),
+            status: answer.status,
             body: config.body(answer),
             content_type: said.unwrap_or_else(by_name),
             retry_after: answer.retry_after,

@@ -45,7 +45,7 @@ impl From<&config::Listener> for Limits {
             max_uri: listener.max_uri.bytes(),
             min_body_rate: listener.min_body_rate.map_or(0, |size| size.bytes() as u64),
             upgrade_idle_timeout: listener.upgrade_idle_timeout,
-            http2: listener.http2,
+            http2: listener.http2.allowance(),
             proxy_protocol: listener.proxy_protocol,
             forwarding: forwarded::Rules::from(listener),
         }

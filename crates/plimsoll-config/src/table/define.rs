@@ -6,8 +6,8 @@
 /// KEY: TYPE = DEFAULT, FORM(CODEC), EFFECT;
 /// ```
 ///
-/// KEY is the field and the name in the file. FORM is a method of [`Visitor`](crate::Visitor); the
-/// codec stands where its name ends in `_as`. EFFECT is that of a reload; a line without one has the
+/// KEY is the field and the name in the file. FORM is a method of [`Visitor`](crate::Visitor); it
+/// takes a codec if its name ends in `_as`. EFFECT is that of a reload; a line without one has the
 /// effect of the table around it. Behind the struct come the constants of the trait, if any.
 ///
 /// ```

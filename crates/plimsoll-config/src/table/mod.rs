@@ -1,12 +1,13 @@
 //! A table of the file and its settings, described once for reading, printing, docs and reload.
 //!
 //! Each table is a struct that starts with its defaults and lists its settings in one method,
-//! [`Table::settings`]. Whatever is done with all settings is a [`Visitor`] of that list: the reader
-//! fills them from a file and knows by it which keys exist, the printer writes them, `flat` compares
-//! two files, the test of the documentation names them. So a setting cannot be read and not printed,
-//! or be printed under another name.
+//! [`Table::settings`]. All work on settings is a [`Visitor`] of that list: the reader fills them
+//! from a file and knows all keys by it, the printer writes them, `flat` compares two files, the test
+//! of the documentation names them. So a setting cannot be read and not printed, or be printed under
+//! another name.
 //!
-//! A setting is one line of [`table!`](crate::table!): key, type, default, codec, effect of a reload.
+//! A setting is one line of [`table!`](crate::table!): key, type, default, codec, effect of a
+//! reload. A struct of another crate lists its settings in the method itself.
 //!
 //! The usual way, `serde` with `deny_unknown_fields`, stops at the first problem, and derives the
 //! reader and the printer apart.
@@ -30,7 +31,8 @@ pub trait Table {
     /// The smallest useful file with this table at its root; empty for a table that is never a root.
     const EXAMPLE: &'static str = "";
 
-    /// A setting that the table is useless without, as TOML, where no single one is required; empty if there is none.
+    /// A setting that the table is useless without, as TOML, where no single one is required; empty
+    /// if there is none.
     const NEEDS: &'static str = "";
 
     /// The setting that turns off what the table describes, as TOML; empty if there is none.
@@ -142,7 +144,7 @@ pub trait Visitor {
         self.setting(key.into(), false, &mut Coded { value, codec });
     }
 
-    /// A value without a default: leaving it out is a problem. What `value` holds before is never used.
+    /// A value without a default: leaving it out is a problem. The value held before is never used.
     fn required<T: Value>(&mut self, key: impl Into<Key>, value: &mut T) {
         self.required_as(key, value, Own);
     }

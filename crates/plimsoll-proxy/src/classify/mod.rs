@@ -59,8 +59,8 @@ impl Claims {
             classifier,
             foreign: all.iter().flat_map(named).filter(|name| !is_own(name)).cloned().collect(),
             is_set: listener.criticality.is_some() || listener.trust_criticality.is_some() || listener.batch.is_some(),
-            customer_header: listener.customer_header.as_ref().map(|name| name.0.clone()),
-            cohort_header: listener.cohort_header.as_ref().map(|name| name.0.clone()),
+            customer_header: listener.customer_header.clone(),
+            cohort_header: listener.cohort_header.clone(),
         }
     }
 
@@ -72,7 +72,7 @@ impl Claims {
 
 /// The fields that are trusted at this listener.
 fn named(listener: &config::Listener) -> impl Iterator<Item = &HeaderName> {
-    listener.customer_header.iter().chain(&listener.cohort_header).map(|name| &name.0)
+    listener.customer_header.iter().chain(&listener.cohort_header)
 }
 
 /// The rules of one listener and route.
@@ -146,7 +146,7 @@ pub(crate) struct Class {
 
 impl Rules {
     pub(crate) fn new(claims: &Claims, route: &config::Route) -> Self {
-        let fixed = route.criticality.map(|level| level.0);
+        let fixed = route.criticality;
         Self { claims: claims.clone(), fixed, route: route.to_string().into() }
     }
 

@@ -40,7 +40,7 @@ impl Quotas {
 fn quota(limits: CustomerLimits) -> Quota {
     let hard = limits.hard_limit.map(|cpus| Quota::hard(cpus).expect("files hold finite numbers of at least 0"));
     let hard = hard.unwrap_or(Quota::UNLIMITED);
-    let share = limits.soft_limit.map(|soft| soft.0);
+    let share = limits.soft_limit;
     Quota { share: share.unwrap_or(hard.share), ..hard }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_config::{Flaw, Table, Visitor, choice, quoted, text, values};
+use plimsoll_config::{Choice, Flaw, quoted, table, text, values};
 use plimsoll_core::Ratio;
 
 use super::{Config, ConfigError, Problem};
@@ -11,33 +11,20 @@ use super::{Config, ConfigError, Problem};
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
-/// The access log.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct AccessLog {
-    /// Where lines go; `None` for no log. Off by default, since a line costs more than the request
-    /// itself may.
-    pub path: Option<LogPath>,
-    /// How an entry is written.
-    pub format: LogFormat,
-    /// The share of the requests that are logged.
-    pub sample: Ratio,
-}
-
-impl Default for AccessLog {
-    fn default() -> Self {
-        Self { path: None, format: LogFormat::Json, sample: Ratio::ONE }
+table! {
+    /// The access log.
+    #[derive(Clone, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct AccessLog {
+        /// Where lines go; `None` for no log. Off by default, since a line costs more than the request
+        /// itself may.
+        pub path: Option<LogPath> = None, switch;
+        /// How an entry is written.
+        pub format: LogFormat = LogFormat::Json, value_as(FORMAT);
+        /// The share of the requests that are logged.
+        pub sample: Ratio = Ratio::ONE, value;
     }
-}
-
-impl Table for AccessLog {
-    const OFF: &'static str = "path = \"off\"";
-
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.switch("path", &mut self.path);
-        visitor.value("format", &mut self.format);
-        visitor.value("sample", &mut self.sample);
-    }
+    OFF = "path = \"off\"";
 }
 
 impl Config {
@@ -76,7 +63,8 @@ pub enum LogFormat {
     Human,
 }
 
-const FORMATS: [(&str, LogFormat); 2] = [("json", LogFormat::Json), ("human", LogFormat::Human)];
+const FORMAT: Choice<LogFormat> =
+    Choice { noun: "a format of the access log", names: &[("json", LogFormat::Json), ("human", LogFormat::Human)] };
 
 impl LogPath {
     /// As the file names it.
@@ -112,7 +100,4 @@ impl LogPath {
 
 values! {
     LogPath: |v| LogPath::parse(text(v, "a path", "\"stdout\", \"stderr\", a file's path, or \"off\"")?), |path| quoted(path.name());
-    LogFormat: |v| choice(v, "a format of the access log", &FORMATS), |format| {
-        quoted(FORMATS.into_iter().find(|(_, known)| known == format).expect("all are listed").0)
-    };
 }

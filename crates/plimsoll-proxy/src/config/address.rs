@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use plimsoll_config::{
-    DeTable, DeValue, Flaw, Reading, Spanned, Table, Value, Visitor, kind, number, quoted, text, values,
+    DeTable, DeValue, Effect, Flaw, Reading, Spanned, Value, kind, number, quoted, table, text, values,
 };
 use plimsoll_core::Weight;
 
@@ -86,40 +86,28 @@ values! {
     BackendAddress: |v| BackendAddress::parse(text(v, "an address", "host and port in quotes, such as \"10.0.0.1:8080\"")?), |address| quoted(address);
 }
 
-/// One backend of a cluster. In the file either its address alone or `{ address = "...", weight =
-/// 2, zone = "a" }`.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Backend {
-    /// Where it listens.
-    pub address: BackendAddress,
-    /// How much it is meant to take relative to its fellows.
-    pub weight: Weight,
-    /// Its failure domain: its zone or rack.
-    pub zone: Option<String>,
-    /// Which of the cluster's localities it is in.
-    pub locality: Option<String>,
+table! {
+    /// One backend of a cluster. In the file either its address alone or `{ address = "...", weight =
+    /// 2, zone = "a" }`.
+    #[derive(Clone, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct Backend {
+        /// Where it listens.
+        pub address: BackendAddress = BackendAddress { host: String::new(), port: 0 }, required, Effect::Another;
+        /// How much it is meant to take relative to its fellows.
+        pub weight: Weight = Weight::ONE, value, STATE_STAYS;
+        /// Its failure domain: its zone or rack.
+        pub zone: Option<String> = None, optional, Effect::Applied("subsets may change; nothing else");
+        /// Which of the cluster's localities it is in.
+        pub locality: Option<String> = None, optional, STATE_STAYS;
+    }
 }
+
+const STATE_STAYS: Effect = Effect::Applied("from the next request on; its state and connections stay");
 
 impl Backend {
     pub(super) fn new(address: BackendAddress) -> Self {
-        Self { address, weight: Weight::ONE, zone: None, locality: None }
-    }
-}
-
-impl Default for Backend {
-    /// A place to read into; the address is required in the file.
-    fn default() -> Self {
-        Self::new(BackendAddress { host: String::new(), port: 0 })
-    }
-}
-
-impl Table for Backend {
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.required("address", &mut self.address);
-        visitor.value("weight", &mut self.weight);
-        visitor.optional("zone", &mut self.zone);
-        visitor.optional("locality", &mut self.locality);
+        Self { address, ..Self::default() }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
-use plimsoll_config::{ByteSize, Checker, Flaw, Table, Visitor, quoted, text, values, whole};
+use plimsoll_config::{ByteSize, Checker, Flaw, Format, quoted, table, text, whole};
 
 use super::tls::FilePath;
 
@@ -11,29 +11,23 @@ use super::tls::FilePath;
 /// is in force.
 pub(super) const MAX_BODY: ByteSize = ByteSize::kib(1024);
 
-/// An answer that needs no backend.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Answer {
-    /// Its status, unless that goes without saying.
-    pub status: Option<AnswerStatus>,
-    /// Its body. Of this and `file` at most one is there.
-    pub body: Option<String>,
-    /// The file that its body stands in.
-    pub file: Option<FilePath>,
-    /// The type of the body.
-    pub content_type: Option<ContentType>,
-    /// When it is worth while to ask again.
-    pub retry_after: Option<Duration>,
+table! {
+    /// An answer that needs no backend.
+    #[derive(Clone, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct Answer {
+        /// Its status, unless that goes without saying.
+        pub status: Option<StatusCode> = None, optional_as(STATUS);
+        /// Its body. Of this and `file` at most one is there.
+        pub body: Option<String> = None, optional;
+        /// The file that its body stands in.
+        pub file: Option<FilePath> = None, optional;
+        /// The type of the body, such as `text/html; charset=utf-8`.
+        pub content_type: Option<HeaderValue> = None, optional_as(CONTENT_TYPE);
+        /// When it is worth while to ask again.
+        pub retry_after: Option<Duration> = None, optional;
+    }
 }
-
-/// The status of an answer: a final one, which 1xx are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnswerStatus(pub StatusCode);
-
-/// The type of a body, such as `text/html; charset=utf-8`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContentType(pub HeaderValue);
 
 impl Answer {
     /// Reports contradictions among its settings, those at `path`.
@@ -44,7 +38,7 @@ impl Answer {
         let has_none = |status: StatusCode| {
             [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status)
         };
-        if let Some(AnswerStatus(status)) = self.status
+        if let Some(status) = self.status
             && has_none(status)
             && (self.body.is_some() || self.file.is_some())
         {
@@ -55,32 +49,25 @@ impl Answer {
     }
 }
 
-impl Table for Answer {
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.optional("status", &mut self.status);
-        visitor.optional("body", &mut self.body);
-        visitor.optional("file", &mut self.file);
-        visitor.optional("content_type", &mut self.content_type);
-        visitor.optional("retry_after", &mut self.retry_after);
-    }
-}
+/// A final status, which 1xx are not.
+const STATUS: Format<StatusCode> = Format {
+    read: |v| {
+        let number = whole::<u16>(v, 0)?;
+        let status = StatusCode::from_u16(number).ok().filter(|status| (200..600).contains(&status.as_u16()));
+        status.ok_or_else(|| {
+            Flaw::new(format!("{number} is not the status of an answer"), "write one from 200 to 599, such as 403")
+        })
+    },
+    print: |status| status.as_u16().to_string(),
+};
 
-fn status(number: u16) -> Result<AnswerStatus, Flaw> {
-    let status = StatusCode::from_u16(number).ok().filter(|status| (200..600).contains(&status.as_u16()));
-    status.map(AnswerStatus).ok_or_else(|| {
-        Flaw::new(format!("{number} is not the status of an answer"), "write one from 200 to 599, such as 403")
-    })
-}
-
-fn content_type(text: &str) -> Result<ContentType, Flaw> {
-    let is_one = text.contains('/') && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-    let value = HeaderValue::from_str(text).ok().filter(|_| is_one);
-    value.map(ContentType).ok_or_else(|| {
-        Flaw::new(format!("\"{text}\" is not a content type"), "write one such as \"text/html; charset=utf-8\"")
-    })
-}
-
-values! {
-    AnswerStatus: |v| status(whole::<u16>(v, 0)?), |status| status.0.as_u16().to_string();
-    ContentType: |v| content_type(text(v, "a content type", "text in quotes, such as \"text/html\"")?), |value| quoted(value.0.to_str().unwrap_or_default());
-}
+const CONTENT_TYPE: Format<HeaderValue> = Format {
+    read: |v| {
+        let text = text(v, "a content type", "text in quotes, such as \"text/html\"")?;
+        let is_one = text.contains('/') && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+        HeaderValue::from_str(text).ok().filter(|_| is_one).ok_or_else(|| {
+            Flaw::new(format!("\"{text}\" is not a content type"), "write one such as \"text/html; charset=utf-8\"")
+        })
+    },
+    print: |value| quoted(value.to_str().unwrap_or_default()),
+};

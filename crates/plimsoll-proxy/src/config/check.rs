@@ -43,6 +43,7 @@ fn is_name(name: &str) -> bool {
 /// settings.
 pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>) -> Vec<Problem> {
     let mut rules = Rules { checker: Checker::new(places, problems) };
+    rules.name_listeners(raw);
     rules.whole(raw);
     rules.checker.order("drain", ("announce", &mut raw.drain.announce), ("timeout", raw.drain.timeout));
     raw.stale_answers.check(&mut rules.checker);
@@ -75,6 +76,16 @@ struct Rules<'p> {
 impl Rules<'_> {
     fn report(&mut self, path: impl Into<String>, reason: impl Into<String>, help: impl Into<String>) {
         self.checker.report(path, reason, help);
+    }
+
+    /// Gives each listener that the file does not name its address as the name.
+    fn name_listeners(&self, raw: &mut RawConfig) {
+        for (i, listener) in raw.listeners.iter_mut().enumerate() {
+            let path = format!("listeners[{i}].name");
+            if !self.checker.is_set(&path) || !self.checker.is_readable(&path) {
+                listener.name = listener.address.to_string();
+            }
+        }
     }
 
     /// Reports backends that are the very listener whose requests they are to answer: each would

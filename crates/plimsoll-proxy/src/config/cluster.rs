@@ -5,7 +5,7 @@
 //! `plimsoll_core`); here is only its name.
 
 use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
-use plimsoll_config::{Flaw, Table, Visitor, choice, kind, quoted, values};
+use plimsoll_config::{Choice, Effect, Flaw, Format, Table, Visitor, choice, kind, quoted};
 use plimsoll_core::BalancerConfig;
 use plimsoll_core::pick::PrequalConfig;
 use plimsoll_core::spill::SpillConfig;
@@ -15,24 +15,18 @@ use super::address::Backend;
 use super::health::{Health, HealthTable};
 use super::inbound::Inbound;
 use super::retry::Retry;
-use super::spill::SpillTable;
 use super::subset::{Identity, Subset};
 use super::throttle::Throttle;
 use super::tls::ClusterTls;
 
-/// The protocols, by their names in the file.
-pub(super) const PROTOCOLS: [(&str, Protocol); 3] =
-    [("auto", Protocol::Auto), ("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+const PROTOCOLS: Choice<Protocol> = Choice {
+    noun: "a protocol",
+    names: &[("auto", Protocol::Auto), ("http1", Protocol::Http1), ("http2", Protocol::Http2)],
+};
 
-/// A protocol, as the file writes it.
-struct ProtocolName(Protocol);
-
-/// The versions of the PROXY protocol, by their names in the file.
-const PROXY_HEADERS: [(&str, Version); 2] = [("v1", Version::V1), ("v2", Version::V2)];
-
-/// The version of the PROXY protocol that connections begin with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProxyHeader(pub Version);
+/// The versions of the PROXY protocol that connections can begin with.
+const PROXY_HEADER: Choice<Version> =
+    Choice { noun: "a version of the PROXY protocol", names: &[("v1", Version::V1), ("v2", Version::V2)] };
 
 /// Help for a protocol by a name of other programs.
 fn others_protocol(name: &str) -> Option<&'static str> {
@@ -49,19 +43,13 @@ fn others_protocol(name: &str) -> Option<&'static str> {
     }
 }
 
-values! {
-    ProxyHeader: |v| choice(v, "a version of the PROXY protocol", &PROXY_HEADERS).map(Self), |header| {
-        let named = PROXY_HEADERS.into_iter().find(|(_, known)| *known == header.0);
-        quoted(named.expect("all are listed").0)
-    };
-    ProtocolName: |v| match v.as_str().and_then(others_protocol) {
+const PROTOCOL: Format<Protocol> = Format {
+    read: |v| match v.as_str().and_then(others_protocol) {
         Some(help) => Err(Flaw::new(format!("{} is not a protocol", kind(v)), help)),
-        None => choice(v, "a protocol", &PROTOCOLS).map(Self),
-    }, |protocol| {
-        let named = PROTOCOLS.into_iter().find(|(_, known)| *known == protocol.0);
-        quoted(named.expect("all are listed").0)
-    };
-}
+        None => choice(v, PROTOCOLS.noun, PROTOCOLS.names),
+    },
+    print: |protocol| quoted(PROTOCOLS.name(protocol)),
+};
 
 /// A set of backends that answer the same requests.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -90,7 +78,7 @@ pub struct Cluster {
     /// TLS; `None` for plain connections.
     pub tls: Option<ClusterTls>,
     /// Whether connections begin with a header of the PROXY protocol, and which.
-    pub proxy_protocol: Option<ProxyHeader>,
+    pub proxy_protocol: Option<Version>,
     /// The process that is protected from more than it can do; `None`: none is.
     pub inbound: Option<Inbound>,
 }
@@ -109,45 +97,63 @@ impl Cluster {
             throttle: self.throttle.policy(),
             retry: self.retry.policy(),
             subset: self.subset.choice(name, identity),
-            proxy_protocol: self.proxy_protocol.map(|header| header.0),
+            proxy_protocol: self.proxy_protocol,
             // Made of files, which are read with the configuration.
             tls: None,
         }
     }
 }
 
+const NEXT_REQUEST: Effect = Effect::Applied("from the next request on; health states and connections stay");
+const NEW_CONNECTIONS: Effect = Effect::Applied("for new connections to backends");
+const BUSY_STAY: Effect = Effect::Applied("for connections to backends; busy ones stay");
+const LOADS_STAY: Effect = Effect::Applied("from the next request on; the load of remaining localities stays known");
+const POLICY_LEARNS: Effect =
+    Effect::Applied("from the next request on; the policy learns from the start, health states and connections stay");
+const RECONNECTED: Effect =
+    Effect::Applied("new connections are opened; requests in flight finish on the old ones, which then close");
+const COSTS_LEARNED: Effect = Effect::Applied("from the next request on; request costs are learned from the start");
+const OUTCOMES_FORGOTTEN: Effect =
+    Effect::Applied("from the next request on; past outcomes are forgotten, so nothing is throttled at first");
+const BUDGET_FULL: Effect = Effect::Applied("from the next request on; another budget starts full");
+const NEXT_REPORTS: Effect =
+    Effect::Applied("within seconds, with the next load reports; health states and connections stay");
+const SUBSET_CHOSEN: Effect = Effect::Applied("the subset is chosen again; removed backends finish their requests");
+const NEXT_CHECK: Effect = Effect::Applied("from the next check on; health states stay");
+const PREQUAL_LEARNS: Effect = Effect::Applied("from the next request on; policy prequal learns from the start");
+
 impl Table for Cluster {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.required("backends", &mut self.backends);
-        visitor.value("localities", &mut self.localities);
-        visitor.value("policy", &mut self.balancer.policy);
-        let mut protocol = ProtocolName(self.requests.protocol);
-        visitor.value("protocol", &mut protocol);
-        self.requests.protocol = protocol.0;
-        visitor.value("max_active_requests", &mut self.balancer.max_active_requests);
-        visitor.value("connect_timeout", &mut self.requests.connect_timeout);
-        visitor.value("request_timeout", &mut self.requests.request_timeout);
-        visitor.value("body_idle_timeout", &mut self.requests.body_idle_timeout);
-        visitor.value("max_pending", &mut self.requests.max_pending);
-        visitor.value("queue_timeout", &mut self.requests.queue_timeout);
-        visitor.value("min_connections", &mut self.pool.min_connections);
-        visitor.value("max_idle_connections", &mut self.pool.max_idle_connections);
-        visitor.value("inactive_after", &mut self.pool.inactive_after);
-        visitor.value("max_streams", &mut self.pool.max_streams);
-        visitor.switch("proxy_protocol", &mut self.proxy_protocol);
-        visitor.value("panic_threshold", &mut self.balancer.panic_threshold);
-        visitor.optional_table("tls", &mut self.tls);
-        visitor.optional_table("inbound", &mut self.inbound);
-        visitor.table("throttle", &mut self.throttle);
-        visitor.table("retry", &mut self.retry);
-        visitor.table("spill", &mut SpillTable(&mut self.spill));
-        visitor.table("subset", &mut self.subset);
-        visitor.table("health", &mut HealthTable { health: &mut self.health, checks: &mut self.balancer.checks });
-        visitor.table("outlier", &mut self.balancer.outlier);
-        visitor.table("slow_start", &mut self.balancer.slow_start);
-        visitor.table("weighted", &mut self.balancer.weighted);
-        visitor.table("prequal", &mut PrequalTable(&mut self.balancer.prequal));
-        visitor.table("backoff", &mut self.balancer.backoff);
+        let Self { requests, pool, balancer, .. } = self;
+        visitor.required(("backends", Effect::Another), &mut self.backends);
+        visitor.value(("localities", LOADS_STAY), &mut self.localities);
+        visitor.value(("policy", POLICY_LEARNS), &mut balancer.policy);
+        visitor.value_as(("protocol", NEW_CONNECTIONS), &mut requests.protocol, PROTOCOL);
+        visitor.value(("max_active_requests", NEXT_REQUEST), &mut balancer.max_active_requests);
+        visitor.value(("connect_timeout", NEXT_REQUEST), &mut requests.connect_timeout);
+        visitor.value(("request_timeout", NEXT_REQUEST), &mut requests.request_timeout);
+        visitor.value(("body_idle_timeout", NEXT_REQUEST), &mut requests.body_idle_timeout);
+        visitor.value(("max_pending", NEXT_REQUEST), &mut requests.max_pending);
+        visitor.value(("queue_timeout", NEXT_REQUEST), &mut requests.queue_timeout);
+        visitor.value(("min_connections", BUSY_STAY), &mut pool.min_connections);
+        visitor.value(("max_idle_connections", BUSY_STAY), &mut pool.max_idle_connections);
+        visitor.value(("inactive_after", BUSY_STAY), &mut pool.inactive_after);
+        visitor.value(("max_streams", BUSY_STAY), &mut pool.max_streams);
+        visitor.switch_as(("proxy_protocol", NEW_CONNECTIONS), &mut self.proxy_protocol, PROXY_HEADER);
+        visitor.value(("panic_threshold", NEXT_REQUEST), &mut balancer.panic_threshold);
+        visitor.optional_table(("tls", RECONNECTED), &mut self.tls);
+        visitor.optional_table(("inbound", COSTS_LEARNED), &mut self.inbound);
+        visitor.table(("throttle", OUTCOMES_FORGOTTEN), &mut self.throttle);
+        visitor.table(("retry", BUDGET_FULL), &mut self.retry);
+        visitor.table(("spill", NEXT_REPORTS), &mut self.spill);
+        visitor.table(("subset", SUBSET_CHOSEN), &mut self.subset);
+        let mut health = HealthTable { health: &mut self.health, checks: &mut balancer.checks };
+        visitor.table(("health", NEXT_CHECK), &mut health);
+        visitor.table(("outlier", NEXT_REQUEST), &mut balancer.outlier);
+        visitor.table(("slow_start", NEXT_REQUEST), &mut balancer.slow_start);
+        visitor.table(("weighted", NEXT_REQUEST), &mut balancer.weighted);
+        visitor.table(("prequal", PREQUAL_LEARNS), &mut PrequalTable(&mut balancer.prequal));
+        visitor.table(("backoff", NEXT_REQUEST), &mut balancer.backoff);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use http::HeaderValue;
-use plimsoll_config::{Checker, Flaw, Table, Visitor, number, quoted, text, values};
+use plimsoll_config::{Checker, Flaw, Format, number, quoted, table, text, values};
 use plimsoll_core::Weight;
 
 /// The name of a customer: the value of a field, compared byte for byte.
@@ -35,24 +35,33 @@ impl fmt::Display for CustomerName {
     }
 }
 
-/// The limits of a customer on the process behind each gate, in CPUs: CPU-seconds a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct CustomerLimits {
-    /// Its share when there is not enough for all; the hard limit if left out.
-    pub soft_limit: Option<SoftLimit>,
-    /// Its most, at any load.
-    pub hard_limit: Option<f64>,
+table! {
+    /// The limits of a customer on the process behind each gate, in CPUs: CPU-seconds a second.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct CustomerLimits {
+        /// Its share when there is not enough for all; the hard limit if left out.
+        pub soft_limit: Option<Weight> = None, optional_as(SOFT_LIMIT);
+        /// Its most, at any load.
+        pub hard_limit: Option<f64> = None, optional;
+    }
 }
 
-/// A soft limit, in CPUs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SoftLimit(pub Weight);
+/// A weight, as a number of CPUs.
+const SOFT_LIMIT: Format<Weight> = Format {
+    read: |v| {
+        let range = Weight::RANGE;
+        let help =
+            format!("write a number from {} to {}, without quotes, such as 2 or 0.5", range.start(), range.end());
+        number(v).and_then(Weight::new).ok_or_else(|| Flaw::new("is not a number of CPUs", help))
+    },
+    print: |limit| format!("{:?}", limit.as_f64()),
+};
 
 impl CustomerLimits {
     /// Reports contradictions among its settings, those at `path`.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
-        let (Some(SoftLimit(soft)), Some(hard)) = (self.soft_limit, self.hard_limit) else { return };
+        let (Some(soft), Some(hard)) = (self.soft_limit, self.hard_limit) else { return };
         if soft.as_f64() > hard {
             let reason = format!("{} is more than hard_limit ({hard})", soft.as_f64());
             checker.report(format!("{path}.soft_limit"), reason, "lower it, or raise hard_limit");
@@ -60,18 +69,7 @@ impl CustomerLimits {
     }
 }
 
-impl Table for CustomerLimits {
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.optional("soft_limit", &mut self.soft_limit);
-        visitor.optional("hard_limit", &mut self.hard_limit);
-    }
-}
-
 values! {
-    SoftLimit: |v| {
-        let help = format!("write a number from {} to {}, without quotes, such as 2 or 0.5", Weight::RANGE.start(), Weight::RANGE.end());
-        number(v).and_then(Weight::new).map(Self).ok_or_else(|| Flaw::new("is not a number of CPUs", help))
-    }, |limit| format!("{:?}", limit.0.as_f64());
     CustomerName: |v| CustomerName::parse(text(v, "the name of a customer", "a name in quotes, such as \"acme\"")?), |name| quoted(name);
 }
 

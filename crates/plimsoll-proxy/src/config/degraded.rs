@@ -3,42 +3,36 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use plimsoll_config::{ByteSize, Checker, Table, Visitor, choice, quoted, values};
+use http::HeaderName;
+use plimsoll_config::{ByteSize, Checker, Format, List, choice, quoted, table};
 
 use super::answer::Answer;
-use super::criticality::FieldName;
+use super::criticality::FIELD_NAME;
 use super::trouble::Trouble;
 
-/// A route's answers in place of an error.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Degraded {
-    /// The errors that they replace.
-    pub on: Vec<TroubleName>,
-    /// The longest time since a backend gave an answer that is given again; `None`: none is.
-    pub max_stale: Option<Duration>,
-    /// Fields of requests by which answers differ, beside those that the answers name.
-    pub vary: Vec<FieldName>,
-    /// The answer if there is no stored one.
-    pub answer: Option<Answer>,
-}
-
-/// A kind of error, as the file writes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TroubleName(pub(crate) Trouble);
-
-impl Default for Degraded {
-    fn default() -> Self {
-        Self {
-            on: Trouble::WITHOUT_SERVICE.map(TroubleName).to_vec(),
-            max_stale: None,
-            // A compressed response must not go to clients that cannot read it, and nginx does not
-            // declare that by default.
-            vary: vec![FieldName(http::header::ACCEPT_ENCODING)],
-            answer: None,
-        }
+table! {
+    /// A route's answers in place of an error.
+    #[derive(Clone, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct Degraded {
+        /// The errors that they replace.
+        pub(crate) on: Vec<Trouble> = Trouble::WITHOUT_SERVICE.to_vec(), value_as(List(TROUBLE));
+        /// The longest time since a backend gave an answer that is given again; `None`: none is.
+        pub max_stale: Option<Duration> = None, optional;
+        /// Fields of requests by which answers differ, beside those that the answers name.
+        // A compressed response must not go to clients that cannot read it, and nginx does not
+        // declare that by default.
+        pub vary: Vec<HeaderName> = vec![http::header::ACCEPT_ENCODING], value_as(List(FIELD_NAME));
+        /// The answer if there is no stored one.
+        pub answer: Option<Answer> = None, optional_table;
     }
+    NEEDS = "max_stale = \"10m\", or an answer";
 }
+
+const TROUBLE: Format<Trouble> = Format {
+    read: |v| choice(v, "a kind of error", &Trouble::ALL.map(|trouble| (trouble.name(), trouble))),
+    print: |trouble| quoted(trouble.name()),
+};
 
 impl Degraded {
     /// Reports contradictions among its settings, those at `path`.
@@ -53,7 +47,7 @@ impl Degraded {
         }
         for (k, trouble) in self.on.iter().enumerate() {
             if self.on[..k].contains(trouble) {
-                let reason = format!("\"{}\" is in the list twice", trouble.0.name());
+                let reason = format!("\"{}\" is in the list twice", trouble.name());
                 checker.report(format!("{path}.on[{k}]"), reason, "remove one of them");
             }
         }
@@ -63,21 +57,6 @@ impl Degraded {
     }
 }
 
-impl Table for Degraded {
-    const NEEDS: &'static str = "max_stale = \"10m\", or an answer";
-
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.value("on", &mut self.on);
-        visitor.optional("max_stale", &mut self.max_stale);
-        visitor.value("vary", &mut self.vary);
-        visitor.optional_table("answer", &mut self.answer);
-    }
-}
-
-values! {
-    TroubleName: |v| choice(v, "a kind of error", &Trouble::ALL.map(|trouble| (trouble.name(), trouble))).map(Self), |trouble| quoted(trouble.0.name());
-}
-
 /// The largest size of all stored responses, for any number of routes.
 const DEFAULT_MAX_SIZE: ByteSize = ByteSize::kib(64 * 1024);
 /// At some 6 KiB each as much as [`DEFAULT_MAX_SIZE`].
@@ -85,21 +64,17 @@ const DEFAULT_MAX_ENTRIES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not 
 /// Nearly all pages and answers of APIs; downloads had better fail.
 const DEFAULT_MAX_ENTRY: ByteSize = ByteSize::kib(1024);
 
-/// The limits of stored responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StaleAnswers {
-    /// All of them together.
-    pub max_size: ByteSize,
-    /// How many.
-    pub max_entries: NonZeroUsize,
-    /// A single one.
-    pub max_entry: ByteSize,
-}
-
-impl Default for StaleAnswers {
-    fn default() -> Self {
-        Self { max_size: DEFAULT_MAX_SIZE, max_entries: DEFAULT_MAX_ENTRIES, max_entry: DEFAULT_MAX_ENTRY }
+table! {
+    /// The limits of stored responses.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct StaleAnswers {
+        /// All of them together.
+        pub max_size: ByteSize = DEFAULT_MAX_SIZE, value;
+        /// How many.
+        pub max_entries: NonZeroUsize = DEFAULT_MAX_ENTRIES, value;
+        /// A single one.
+        pub max_entry: ByteSize = DEFAULT_MAX_ENTRY, value;
     }
 }
 
@@ -116,13 +91,5 @@ impl StaleAnswers {
         } else {
             self.max_entry = self.max_size;
         }
-    }
-}
-
-impl Table for StaleAnswers {
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.value("max_size", &mut self.max_size);
-        visitor.value("max_entries", &mut self.max_entries);
-        visitor.value("max_entry", &mut self.max_entry);
     }
 }

@@ -2,7 +2,8 @@
 //! traffic.
 //!
 //! Differences are found in the settings as they are printed, with every default written out, so
-//! that any setting is compared without being named here. Only identities are special: listeners
+//! that any setting is compared without being named here; its effect stands on its line in its
+//! table. Only identities are special: listeners
 //! are the same when they have the same address, clusters by their name, backends by their address,
 //! routes when they take the same requests.
 //!
@@ -12,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use plimsoll_config::{Entry, Table, flat};
+use plimsoll_config::{Effect, Entry, Table, flat};
 
 use super::Config;
 use super::raw::RawConfig;
@@ -89,6 +90,7 @@ impl Config {
     }
 }
 
+/// The settings outside listeners, routes and clusters.
 fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let alone = |raw: &RawConfig| {
         let mut raw = raw.clone();
@@ -97,70 +99,20 @@ fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         raw.clusters.clear();
         raw
     };
-    settings(changes, "", &alone(old), &alone(new), |path| match first_part(path) {
-        "threads" => (RESTART, true),
-        "admin" if path == "admin.hosts" => ("from the next request to the admin API on", false),
-        "admin" => ("the admin API moves; point scrapers at the new address", false),
-        "access_log" => ("from the next line on", false),
-        "explain" if path == "explain.entries" => ("the memory of past requests is cleared", false),
-        "explain" => ("from the next request on", false),
-        "drain" => ("for the next drain", false),
-        "stale_answers" => ("at once; the least recently used answers are dropped to fit", false),
-        "customers" | "other_customers" => {
-            ("from the next request on; past use still counts, and learned costs stay", false)
-        }
-        "client" => ("subsets are chosen again; removed backends finish their requests", false),
-        _ => ("at once", false),
-    });
+    settings(changes, "", &alone(old), &alone(new));
 }
-
-const RESTART: &str = "needs a restart (`plimsoll upgrade` does it without loss)";
 
 fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let by_address = |raw: &RawConfig| raw.listeners.iter().map(|l| (l.address.to_string(), l.clone())).collect();
     let added = "starts to listen; nothing else is disturbed";
     let removed = "accepts no more connections; open ones finish their requests, and are closed after drain.timeout at the latest";
-    parts(changes, "listener", by_address(old), by_address(new), [added, removed], |changes, part, old, new| {
-        settings(changes, part, old, new, |path| match path {
-            "name" => ("routes and metrics use the new name", false),
-            "share_port" => ("from the next start on", false),
-            "max_connections" | "max_connections_per_client" => ("open connections stay", false),
-            "criticality" | "trust_criticality" | "customer_header" | "cohort_header" => {
-                ("from the next request on", false)
-            }
-            path if first_part(path) == "batch" => ("from the next request on; queued requests stay queued", false),
-            path if path.starts_with("tls") => ("for new handshakes; open connections stay", false),
-            _ => ("for new connections; open ones stay as they are", false),
-        });
-    });
-}
-
-/// The actions of a route, rather than its matches.
-const DEEDS: [&str; 9] = [
-    "cluster",
-    "answer",
-    "black_hole",
-    "request_timeout",
-    "host_rewrite",
-    "criticality",
-    "exempt",
-    "ambiguous_paths",
-    "degraded",
-];
-
-/// The setting of a table, or the table within it, that `path` is or lies in.
-fn first_part(path: &str) -> &str {
-    path.split('.').next().unwrap_or(path)
+    parts(changes, "listener", by_address(old), by_address(new), [added, removed], settings);
 }
 
 fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let by_condition = |raw: &RawConfig| raw.routes.iter().map(|route| (conditions(route), route.clone())).collect();
     let (added, removed) = ("from the next matching request on", "requests in flight finish");
-    parts(changes, "route", by_condition(old), by_condition(new), [added, removed], |changes, part, old, new| {
-        settings(changes, part, old, new, |_| {
-            ("from the next request on; those in flight finish where they are", false)
-        });
-    });
+    parts(changes, "route", by_condition(old), by_condition(new), [added, removed], settings);
     let [was, is] = [old, new].map(|raw| raw.routes.iter().map(conditions).collect::<Vec<_>>());
     if was.iter().filter(|route| is.contains(route)).ne(is.iter().filter(|route| was.contains(route))) {
         let effect = "among equally specific routes, another may come first";
@@ -171,7 +123,7 @@ fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
 /// The matches of a route, which identify it.
 fn conditions(route: &Route) -> String {
     let conditions: Vec<String> = (flat(route).into_iter())
-        .filter(|entry| !DEEDS.contains(&first_part(&entry.path)) && entry.value != "[]")
+        .filter(|entry| entry.effect == Some(Effect::Another) && entry.value != "[]")
         .map(|entry| format!("{} = {}", entry.path, entry.value))
         .collect();
     format!("{{ {} }}", conditions.join(", "))
@@ -188,40 +140,9 @@ fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         let added = "connected, checked, and warms up; other backends are not disturbed";
         let removed = "no new requests; its requests finish, then its connections close";
         let kind = format!("{part}: backend");
-        parts(changes, &kind, by_address(old), by_address(new), [added, removed], |changes, part, old, new| {
-            settings(changes, part, old, new, |path| match path {
-                "zone" => ("subsets may change; nothing else", false),
-                _ => ("from the next request on; its state and connections stay", false),
-            });
-        });
-        let alone = |cluster: &super::Cluster| super::Cluster { backends: Vec::new(), ..cluster.clone() };
-        settings(changes, part, &alone(old), &alone(new), cluster_effect);
+        parts(changes, &kind, by_address(old), by_address(new), [added, removed], settings);
+        settings(changes, part, old, new);
     });
-}
-
-fn cluster_effect(path: &str) -> (&'static str, bool) {
-    let effect = match first_part(path) {
-        _ if matches!(path, "tls.certificate" | "tls.key") => {
-            "for new connections; open ones stay if the new certificate has the same names"
-        }
-        "tls" => "new connections are opened; requests in flight finish on the old ones, which then close",
-        "policy" => "from the next request on; the policy learns from the start, health states and connections stay",
-        "protocol" | "proxy_protocol" => "for new connections to backends",
-        "min_connections" | "max_idle_connections" | "inactive_after" | "max_streams" => {
-            "for connections to backends; busy ones stay"
-        }
-        "health" => "from the next check on; health states stay",
-        "inbound" => "from the next request on; request costs are learned from the start",
-        "throttle" => "from the next request on; past outcomes are forgotten, so nothing is throttled at first",
-        _ if path.starts_with("retry.hedge") => "from the next request on; known latencies stay",
-        "retry" => "from the next request on; another budget starts full",
-        "localities" => "from the next request on; the load of remaining localities stays known",
-        "spill" => "within seconds, with the next load reports; health states and connections stay",
-        "subset" => "the subset is chosen again; removed backends finish their requests",
-        "prequal" => "from the next request on; policy prequal learns from the start",
-        _ => "from the next request on; health states and connections stay",
-    };
-    (effect, false)
 }
 
 /// Compares parts by name: those that only one side has, and those that both have by `compare`.
@@ -244,29 +165,26 @@ fn parts<T>(
     changes.extend(new.into_keys().map(|name| alone(&name, What::Added, added)));
 }
 
-/// Compares two tables setting by setting. `effect` gives the effect of a change at a path, and
-/// whether it takes a restart.
-fn settings<T: Table + Clone>(
-    changes: &mut Vec<Change>,
-    part: &str,
-    old: &T,
-    new: &T,
-    effect: impl Fn(&str) -> (&'static str, bool),
-) {
+/// Compares two tables setting by setting. Settings that make another part are compared part by part.
+fn settings<T: Table + Clone>(changes: &mut Vec<Change>, part: &str, old: &T, new: &T) {
     let old = flat(old);
     let new = flat(new);
     let find = |entries: &[Entry], path: &str| {
         entries.iter().find(|entry| entry.path == path).map(|entry| entry.value.clone())
     };
     let gone = old.iter().filter(|entry| find(&new, &entry.path).is_none());
-    for Entry { path, .. } in new.iter().chain(gone) {
+    for Entry { path, effect, .. } in new.iter().chain(gone) {
         let [before, now] = [find(&old, path), find(&new, path)];
-        if before == now {
-            continue;
+        let (effect, needs_restart) = match effect {
+            Some(Effect::Another) => continue,
+            Some(Effect::Applied(effect)) => (*effect, false),
+            Some(Effect::Restart(effect)) => (*effect, true),
+            None => ("at once", false),
+        };
+        if before != now {
+            let what = What::Setting { path: path.clone(), old: before, new: now };
+            changes.push(Change { part: part.to_owned(), what, effect, needs_restart });
         }
-        let (effect, needs_restart) = effect(path);
-        let what = What::Setting { path: path.clone(), old: before, new: now };
-        changes.push(Change { part: part.to_owned(), what, effect, needs_restart });
     }
 }
 
@@ -384,7 +302,10 @@ mod tests {
         let anew = "new connections are opened; requests in flight finish on the old ones, which then close";
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told.iter().all(|line| line.starts_with("cluster api: tls.") && line.ends_with(anew)), "{told:?}");
-        assert!(cluster_effect("tls.certificate").0.ends_with("stay if the new certificate has the same names"));
+        let mut settings = plimsoll_config::settings::<crate::config::ClusterTls>().into_iter();
+        let certificate = settings.find(|setting| setting.key == "certificate").and_then(|setting| setting.effect);
+        let Some(Effect::Applied(effect)) = certificate else { panic!("{certificate:?}") };
+        assert!(effect.ends_with("stay if the new certificate has the same names"), "{effect}");
     }
 
     #[test]

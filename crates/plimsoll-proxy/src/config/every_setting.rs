@@ -101,6 +101,13 @@ fn changes(setting: &Setting) -> Vec<String> {
     changes.unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
+#[test]
+fn every_setting_names_its_effect_or_its_table_does() {
+    for setting in plimsoll_config::settings::<RawConfig>() {
+        assert!(setting.effect.is_some(), "the line of {}.{} lacks its effect", setting.table, setting.key);
+    }
+}
+
 /// `tests/reload-effects.txt` has the effects of all settings that are older than this test; a
 /// newer one needs no line. UPDATE_EXPECT=1 writes those of all.
 #[test]

@@ -137,7 +137,7 @@ impl Reader<'_> {
             }
         };
         let trust = self.trust(path, tls);
-        let server_name = tls.server_name.as_ref().map(|name| name.0.clone());
+        let server_name = tls.server_name.clone();
         Some(TlsConfig::new(trust?, identity?, server_name))
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery};
 use plimsoll::client::{Check, CheckTimeout};
-use plimsoll_config::{Flaw, Table, Visitor, choice, kind, quoted, text, values};
+use plimsoll_config::{Choice, Flaw, Format, Table, Visitor, choice, kind, quoted, text};
 use plimsoll_core::health::CheckConfig;
 
 /// The kinds of [`Check`], by their names in the file.
@@ -16,12 +16,14 @@ pub(super) enum Kind {
     Grpc,
 }
 
-impl Kind {
-    const ALL: [(&'static str, Self); 4] =
-        [("none", Self::None), ("tcp", Self::Tcp), ("http", Self::Http), ("grpc", Self::Grpc)];
+const KINDS: Choice<Kind> = Choice {
+    noun: "a kind of check",
+    names: &[("none", Kind::None), ("tcp", Kind::Tcp), ("http", Kind::Http), ("grpc", Kind::Grpc)],
+};
 
+impl Kind {
     pub(super) fn name(self) -> &'static str {
-        Self::ALL.into_iter().find(|(_, kind)| *kind == self).map(|(name, _)| name).expect("all are listed")
+        KINDS.name(&self)
     }
 }
 
@@ -31,33 +33,34 @@ fn others_kind(text: &str) -> Option<String> {
     Some(format!("write check = \"http\" and path = \"{path}\""))
 }
 
-fn path(path: &str) -> Result<PathAndQuery, Flaw> {
-    let help = "write a path that begins with \"/\", such as \"/healthz\"";
-    let parsed = path.parse().ok().filter(|_| path.starts_with('/') && !path.contains('#'));
-    parsed.ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path"), help))
-}
-
-fn host(host: &str) -> Result<Authority, Flaw> {
-    let parsed = host.parse().ok().filter(|_| !host.contains('@'));
-    parsed.ok_or_else(|| Flaw::new(format!("\"{host}\" is not a host"), "write a name, such as \"web.internal\""))
-}
+const KIND: Format<Kind> = Format {
+    read: |v| match v.as_str().and_then(others_kind) {
+        Some(help) => Err(Flaw::new(format!("{} is not {}", kind(v), KINDS.noun), help)),
+        None => choice(v, KINDS.noun, KINDS.names),
+    },
+    print: |kind| quoted(kind.name()),
+};
 
 /// The path that a check asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct CheckPath(PathAndQuery);
+const PATH: Format<PathAndQuery> = Format {
+    read: |v| {
+        let path = text(v, "a path", "a path in quotes, such as \"/healthz\"")?;
+        let help = "write a path that begins with \"/\", such as \"/healthz\"";
+        let parsed = path.parse().ok().filter(|_| path.starts_with('/') && !path.contains('#'));
+        parsed.ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path"), help))
+    },
+    print: |path| quoted(path),
+};
 
 /// The host that a check names.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct CheckHost(Authority);
-
-values! {
-    Kind: |v| match v.as_str().and_then(others_kind) {
-        Some(help) => Err(Flaw::new(format!("{} is not a kind of check", kind(v)), help)),
-        None => choice(v, "a kind of check", &Kind::ALL),
-    }, |kind| quoted(kind.name());
-    CheckPath: |v| path(text(v, "a path", "a path in quotes, such as \"/healthz\"")?).map(Self), |path| quoted(&path.0);
-    CheckHost: |v| host(text(v, "a host", "a name in quotes, such as \"web.internal\"")?).map(Self), |host| quoted(&host.0);
-}
+const HOST: Format<Authority> = Format {
+    read: |v| {
+        let host = text(v, "a host", "a name in quotes, such as \"web.internal\"")?;
+        let parsed = host.parse().ok().filter(|_| !host.contains('@'));
+        parsed.ok_or_else(|| Flaw::new(format!("\"{host}\" is not a host"), "write a name, such as \"web.internal\""))
+    },
+    print: |host| quoted(host),
+};
 
 /// The checks of a cluster's backends. Their times and the meaning of results are the machine's
 /// part.
@@ -67,8 +70,8 @@ pub struct Health {
     /// Time that a check may take, connecting included.
     pub timeout: Duration,
     pub(super) kind: Kind,
-    pub(super) path: Option<CheckPath>,
-    pub(super) host: Option<CheckHost>,
+    pub(super) path: Option<PathAndQuery>,
+    pub(super) host: Option<Authority>,
     pub(super) service: Option<String>,
 }
 
@@ -80,8 +83,8 @@ impl Health {
             Kind::None => Check::None,
             Kind::Tcp => Check::Tcp,
             Kind::Http => Check::Http {
-                path: self.path.as_ref().map_or_else(|| PathAndQuery::from_static("/"), |path| path.0.clone()),
-                host: self.host.as_ref().map(|host| host.0.clone()),
+                path: self.path.clone().unwrap_or_else(|| PathAndQuery::from_static("/")),
+                host: self.host.clone(),
             },
             Kind::Grpc => Check::Grpc { service: self.service.clone().unwrap_or_default() },
         }
@@ -106,9 +109,9 @@ impl Table for HealthTable<'_> {
     const OFF: &'static str = "check = \"none\"";
 
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.value("check", &mut self.health.kind);
-        visitor.optional("path", &mut self.health.path);
-        visitor.optional("host", &mut self.health.host);
+        visitor.value_as("check", &mut self.health.kind, KIND);
+        visitor.optional_as("path", &mut self.health.path, PATH);
+        visitor.optional_as("host", &mut self.health.host, HOST);
         visitor.optional("service", &mut self.health.service);
         visitor.value("interval", &mut self.checks.interval);
         visitor.value("timeout", &mut self.health.timeout);

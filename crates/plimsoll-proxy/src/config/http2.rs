@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use plimsoll_config::{Table, Visitor};
+use plimsoll_config::table;
 use plimsoll_http2::Allowance;
 
 /// RFC 9113 recommends 100 at least; nginx has 128, Envoy recommends 100. More would let one client
@@ -16,24 +16,27 @@ const DEFAULT_MAX_RESETS: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 /// and responses earn, which do not count. A hundred cost a ten-thousandth of a core.
 const DEFAULT_MAX_CONTROL_FRAMES: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 
-/// The limits of a client on one HTTP/2 connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Http2(pub(super) Allowance);
-
-impl Default for Http2 {
-    fn default() -> Self {
-        Self(Allowance {
-            max_streams: DEFAULT_MAX_STREAMS,
-            max_resets_per_second: DEFAULT_MAX_RESETS,
-            max_control_frames_per_second: DEFAULT_MAX_CONTROL_FRAMES,
-        })
+table! {
+    /// The limits of a client on one HTTP/2 connection.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct Http2 {
+        /// Requests at once.
+        pub max_streams: NonZeroU32 = DEFAULT_MAX_STREAMS, value;
+        /// Requests that it takes back, in a second.
+        pub max_resets_per_second: NonZeroU32 = DEFAULT_MAX_RESETS, value;
+        /// Frames that carry no request, in a second.
+        pub max_control_frames_per_second: NonZeroU32 = DEFAULT_MAX_CONTROL_FRAMES, value;
     }
 }
 
-impl Table for Http2 {
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.value("max_streams", &mut self.0.max_streams);
-        visitor.value("max_resets_per_second", &mut self.0.max_resets_per_second);
-        visitor.value("max_control_frames_per_second", &mut self.0.max_control_frames_per_second);
+impl Http2 {
+    /// As the guard of a connection has them.
+    pub(crate) fn allowance(self) -> Allowance {
+        Allowance {
+            max_streams: self.max_streams,
+            max_resets_per_second: self.max_resets_per_second,
+            max_control_frames_per_second: self.max_control_frames_per_second,
+        }
     }
 }

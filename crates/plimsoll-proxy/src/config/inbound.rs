@@ -3,41 +3,47 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use plimsoll::system::WatchedProcess;
-use plimsoll_config::{Checker, DeValue, Flaw, Table, Visitor, kind, number, quoted, text, values};
+use plimsoll_config::{Checker, DeValue, Flaw, Format, kind, number, quoted, table, text};
 use plimsoll_core::Ratio;
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::signal::ResourceConfig;
 
 use super::address::Backend;
 
-/// The process that the backends of a cluster are.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Inbound {
-    /// The file that its number stands in. Of this and the two that follow exactly one is there.
-    pub pid_file: Option<AbsolutePath>,
-    /// The folder of its control group.
-    pub cgroup: Option<AbsolutePath>,
-    /// Its number.
-    pub pid: Option<NonZeroU32>,
-    /// CPUs that it can use; as many as it may use if left out.
-    pub cpus: Option<Cpus>,
-    /// The assumption about requests and load that are not known yet.
-    pub outlook: Outlook,
-    /// The signals beside CPU.
-    pub scarce: ResourceConfig,
-    /// Requests that would be shed are only counted.
-    pub dry_run: bool,
+table! {
+    /// The process that the backends of a cluster are.
+    #[derive(Clone, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct Inbound {
+        /// The file that its number stands in. Of this and the two that follow exactly one is there.
+        pub pid_file: Option<PathBuf> = None, optional_as(ABSOLUTE_PATH);
+        /// The folder of its control group.
+        pub cgroup: Option<PathBuf> = None, optional_as(ABSOLUTE_PATH);
+        /// Its number.
+        pub pid: Option<NonZeroU32> = None, optional;
+        /// CPUs that it can use; as many as it may use if left out.
+        pub cpus: Option<f64> = None, optional_as(CPUS);
+        /// The assumption about requests and load that are not known yet.
+        pub outlook: Outlook = Outlook::default(), value;
+        /// Limit of its memory; `None` ignores it.
+        pub memory: Option<Ratio> = ResourceConfig::default().memory, switch;
+        /// Limit of the share of time in which some task waits for a CPU; `None` ignores it.
+        pub cpu_pressure: Option<Ratio> = None, switch;
+        /// Limit of the share of time in which some task waits for memory; `None` ignores it.
+        pub memory_pressure: Option<Ratio> = None, switch;
+        /// Requests that would be shed are only counted.
+        pub dry_run: bool = false, value;
+    }
+    NEEDS = "pid_file = \"/run/app.pid\"";
 }
 
 impl Inbound {
     /// Reports unless the process is named, and named once.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
-        let ResourceConfig { cpu_pressure, memory_pressure, .. } = self.scarce;
-        for (name, most) in [("cpu_pressure", cpu_pressure), ("memory_pressure", memory_pressure)] {
+        for (name, most) in [("cpu_pressure", self.cpu_pressure), ("memory_pressure", self.memory_pressure)] {
             if most == Some(Ratio::ZERO) {
                 let help = "write a share above 0 such as \"20%\", or \"off\"";
                 checker.report(format!("{path}.{name}"), "would shed every request", help);
@@ -110,11 +116,15 @@ impl Inbound {
         }
     }
 
+    /// The signals beside CPU.
+    pub(crate) fn scarce(&self) -> ResourceConfig {
+        ResourceConfig { memory: self.memory, cpu_pressure: self.cpu_pressure, memory_pressure: self.memory_pressure }
+    }
+
     /// The process.
     pub(crate) fn process(&self) -> WatchedProcess {
-        let path = |path: &AbsolutePath| path.0.clone();
-        let by_file = self.pid_file.as_ref().map(path).map(WatchedProcess::PidFile);
-        let by_group = self.cgroup.as_ref().map(path).map(WatchedProcess::Cgroup);
+        let by_file = self.pid_file.clone().map(WatchedProcess::PidFile);
+        let by_group = self.cgroup.clone().map(WatchedProcess::Cgroup);
         by_file
             .or(by_group)
             .or(self.pid.map(WatchedProcess::Pid))
@@ -122,86 +132,49 @@ impl Inbound {
     }
 }
 
-impl Table for Inbound {
-    const NEEDS: &'static str = "pid_file = \"/run/app.pid\"";
-
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.optional("pid_file", &mut self.pid_file);
-        visitor.optional("cgroup", &mut self.cgroup);
-        visitor.optional("pid", &mut self.pid);
-        visitor.optional("cpus", &mut self.cpus);
-        visitor.value("outlook", &mut self.outlook);
-        let ResourceConfig { memory, cpu_pressure, memory_pressure } = &mut self.scarce;
-        visitor.switch("memory", memory);
-        visitor.switch("cpu_pressure", cpu_pressure);
-        visitor.switch("memory_pressure", memory_pressure);
-        visitor.value("dry_run", &mut self.dry_run);
-    }
-}
-
 /// A path that says the same wherever the proxy is started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AbsolutePath(PathBuf);
+const ABSOLUTE_PATH: Format<PathBuf> = Format {
+    read: |v| {
+        let path = text(v, "a path", "a path in quotes, such as \"/run/app.pid\"")?;
+        let flaw = || Flaw::new(format!("\"{path}\" is not an absolute path"), "write a path that begins with \"/\"");
+        path.starts_with('/').then(|| path.into()).ok_or_else(flaw)
+    },
+    print: |path| quoted(path.display()),
+};
 
-impl AbsolutePath {
-    /// The path.
-    #[must_use]
-    pub fn as_path(&self) -> &Path {
-        &self.0
-    }
+/// A number of CPUs.
+const CPUS: Format<f64> = Format {
+    read: |v| number(v).filter(|cpus| are_cpus(*cpus)).ok_or_else(|| cpus_flaw(v)),
+    print: |cpus| format!("{cpus:?}"),
+};
 
-    fn parse(path: &str) -> Result<Self, Flaw> {
-        if path.starts_with('/') {
-            Ok(Self(path.into()))
-        } else {
-            Err(Flaw::new(format!("\"{path}\" is not an absolute path"), "write a path that begins with \"/\""))
-        }
-    }
+/// Smallest number of CPUs.
+const MIN_CPUS: f64 = 0.01;
+
+fn are_cpus(cpus: f64) -> bool {
+    cpus >= MIN_CPUS && cpus.is_finite()
 }
 
-/// A number of CPUs, at least a hundredth of one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cpus(f64);
-
-impl Cpus {
-    const LEAST: f64 = 0.01;
-
-    /// The number.
-    #[must_use]
-    pub fn get(self) -> f64 {
-        self.0
-    }
-
-    fn new(cpus: f64) -> Option<Self> {
-        (cpus >= Self::LEAST && cpus.is_finite()).then_some(Self(cpus))
-    }
-
-    /// The flaw of a value that is no number of CPUs; `"2 cores"` and Kubernetes' `"500m"` are
-    /// recognized.
-    fn flaw(value: &DeValue<'_>) -> Flaw {
-        let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let meant = value.as_str().map(str::trim).and_then(|text| {
-            let (number, unit) = text.split_at(digits(text));
-            let number: f64 = number.parse().ok()?;
-            let cpus = match unit.trim().to_ascii_lowercase().as_str() {
-                "" | "core" | "cores" | "cpu" | "cpus" | "vcpu" | "vcpus" => number,
-                "m" => number / 1000.0,
-                "%" => number / 100.0,
-                _ => return None,
-            };
-            Self::new(cpus)
-        });
-        let help = match meant {
-            Some(Self(cpus)) => format!("write {cpus}, without quotes and unit"),
-            None => "write a number of at least 0.01, without quotes, such as 2 or 0.5".to_owned(),
+/// The flaw of a value that is no number of CPUs; `"2 cores"` and Kubernetes' `"500m"` are
+/// recognized.
+fn cpus_flaw(value: &DeValue<'_>) -> Flaw {
+    let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let meant = value.as_str().map(str::trim).and_then(|text| {
+        let (number, unit) = text.split_at(digits(text));
+        let number: f64 = number.parse().ok()?;
+        let cpus = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "core" | "cores" | "cpu" | "cpus" | "vcpu" | "vcpus" => number,
+            "m" => number / 1000.0,
+            "%" => number / 100.0,
+            _ => return None,
         };
-        Flaw::new(format!("{} is not a number of CPUs", kind(value)), help)
-    }
-}
-
-values! {
-    AbsolutePath: |v| Self::parse(text(v, "a path", "a path in quotes, such as \"/run/app.pid\"")?), |path| quoted(path.0.display());
-    Cpus: |v| number(v).and_then(Self::new).ok_or_else(|| Self::flaw(v)), |cpus| format!("{:?}", cpus.0);
+        are_cpus(cpus).then_some(cpus)
+    });
+    let help = match meant {
+        Some(cpus) => format!("write {cpus}, without quotes and unit"),
+        None => "write a number of at least 0.01, without quotes, such as 2 or 0.5".to_owned(),
+    };
+    Flaw::new(format!("{} is not a number of CPUs", kind(value)), help)
 }
 
 #[cfg(test)]
@@ -209,7 +182,7 @@ mod tests {
     use super::*;
 
     fn flaw(value: DeValue<'_>) -> (String, String) {
-        let Flaw { reason, help } = Cpus::flaw(&value);
+        let Flaw { reason, help } = cpus_flaw(&value);
         (reason, help)
     }
 

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use http::Method;
 use http::uri::Authority;
-use plimsoll_config::{Flaw, Table, Visitor, quoted, text, values};
+use plimsoll_config::{Effect, Flaw, Format, List, quoted, table, text, values};
+use plimsoll_core::Criticality;
 
 use super::address::is_host_name;
 use super::answer::Answer;
 use super::client_name::ClientName;
-use super::criticality::Level;
+use super::criticality::CRITICALITY;
 use super::customer::CustomerName;
 use super::degraded::Degraded;
 use super::path::normalise;
-use super::value::methods;
+use super::value::METHOD;
 
 /// The hosts that a route is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -130,61 +131,60 @@ impl fmt::Display for PathPrefix {
 
 values! {
     HostPattern: |v| HostPattern::parse(text(v, "a host", "a name in quotes, such as \"example.com\"")?), |host| quoted(host);
-    HostName: |v| HostName::parse(text(v, "a host", "a name in quotes, such as \"web.internal\"")?), |host| quoted(&host.0);
     PathPrefix: |v| PathPrefix::parse(text(v, "a path", "a path in quotes, such as \"/api\"")?), |path| quoted(path);
 }
 
 /// A host, with a port or without.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostName(pub(crate) Authority);
-
-impl HostName {
-    fn parse(host: &str) -> Result<Self, Flaw> {
+const HOST_NAME: Format<Authority> = Format {
+    read: |v| {
+        let host = text(v, "a host", "a name in quotes, such as \"web.internal\"")?;
+        let help = "write a name, such as \"web.internal\" or \"web.internal:8080\"";
         let parsed = host.parse().ok().filter(|_| !host.contains('@'));
-        parsed.map(Self).ok_or_else(|| {
-            Flaw::new(
-                format!("\"{host}\" is not a host"),
-                "write a name, such as \"web.internal\" or \"web.internal:8080\"",
-            )
-        })
-    }
-}
+        parsed.ok_or_else(|| Flaw::new(format!("\"{host}\" is not a host"), help))
+    },
+    print: |host| quoted(host),
+};
 
-/// A rule for the end of some requests.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Route {
-    /// Hosts; `None` for any.
-    pub host: Option<HostPattern>,
-    /// Paths.
-    pub path_prefix: PathPrefix,
-    /// Methods; empty for any.
-    pub methods: Vec<Method>,
-    /// Clients, by the names in their certificates; empty for any, with a certificate or without.
-    pub client_names: Vec<ClientName>,
-    /// Customers, by the names that their requests give; empty for any, with a name or without.
-    pub customers: Vec<CustomerName>,
-    /// The cluster that answers, by name; it exists. Of this and the two that follow exactly one is
-    /// there.
-    pub cluster: Option<String>,
-    /// The answer to all its requests.
-    pub answer: Option<Answer>,
-    /// Its requests are dropped without an answer.
-    pub black_hole: bool,
-    /// Time to the head of the response, in place of the cluster's.
-    pub request_timeout: Option<Duration>,
-    /// The host that backends are asked for, in place of the one that clients name.
-    pub host_rewrite: Option<HostName>,
-    /// The criticality of its requests, in place of their claims.
-    pub criticality: Option<Level>,
-    /// Its requests are never shed by the gate of its cluster.
-    pub exempt: bool,
-    /// Its cluster gets paths that servers read in different ways, too.
-    pub ambiguous_paths: bool,
-    /// Listeners whose requests are looked at, by name; empty for all. They exist.
-    pub listeners: Vec<String>,
-    /// The answers in place of an error.
-    pub degraded: Option<Degraded>,
+/// Another match makes another route; another action is one of the same route.
+const ACTION: Effect = Effect::Applied("from the next request on; those in flight finish where they are");
+
+table! {
+    /// A rule for the end of some requests.
+    #[derive(Clone, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct Route {
+        /// Hosts; `None` for any.
+        pub host: Option<HostPattern> = None, optional, Effect::Another;
+        /// Paths.
+        pub path_prefix: PathPrefix = PathPrefix::default(), value, Effect::Another;
+        /// Methods; empty for any.
+        pub methods: Vec<Method> = Vec::new(), value_as(List(METHOD)), Effect::Another;
+        /// Clients, by the names in their certificates; empty for any, with a certificate or without.
+        pub client_names: Vec<ClientName> = Vec::new(), value, Effect::Another;
+        /// Customers, by the names that their requests give; empty for any, with a name or without.
+        pub customers: Vec<CustomerName> = Vec::new(), value, Effect::Another;
+        /// The cluster that answers, by name; it exists. Of this, `answer` and `black_hole` exactly one
+        /// is there.
+        pub cluster: Option<String> = None, optional, ACTION;
+        /// Its requests are dropped without an answer.
+        pub black_hole: bool = false, value, ACTION;
+        /// Time to the head of the response, in place of the cluster's.
+        pub request_timeout: Option<Duration> = None, optional, ACTION;
+        /// The host that backends are asked for, in place of the one that clients name.
+        pub host_rewrite: Option<Authority> = None, optional_as(HOST_NAME), ACTION;
+        /// The criticality of its requests, in place of their claims.
+        pub criticality: Option<Criticality> = None, optional_as(CRITICALITY), ACTION;
+        /// Its requests are never shed by the gate of its cluster.
+        pub exempt: bool = false, value, ACTION;
+        /// Its cluster gets paths that servers read in different ways, too.
+        pub ambiguous_paths: bool = false, value, ACTION;
+        /// Listeners whose requests are looked at, by name; empty for all. They exist.
+        pub listeners: Vec<String> = Vec::new(), value, Effect::Another;
+        /// The answer to all its requests.
+        pub answer: Option<Answer> = None, optional_table, ACTION;
+        /// The answers in place of an error.
+        pub degraded: Option<Degraded> = None, optional_table, ACTION;
+    }
 }
 
 /// Where a route leads.
@@ -196,26 +196,6 @@ pub enum Leads<'r> {
     Answer(&'r Answer),
     /// Nowhere.
     BlackHole,
-}
-
-impl Table for Route {
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.optional("host", &mut self.host);
-        visitor.value("path_prefix", &mut self.path_prefix);
-        methods(visitor, "methods", &mut self.methods);
-        visitor.value("client_names", &mut self.client_names);
-        visitor.value("customers", &mut self.customers);
-        visitor.optional("cluster", &mut self.cluster);
-        visitor.value("black_hole", &mut self.black_hole);
-        visitor.optional("request_timeout", &mut self.request_timeout);
-        visitor.optional("host_rewrite", &mut self.host_rewrite);
-        visitor.optional("criticality", &mut self.criticality);
-        visitor.value("exempt", &mut self.exempt);
-        visitor.value("ambiguous_paths", &mut self.ambiguous_paths);
-        visitor.value("listeners", &mut self.listeners);
-        visitor.optional_table("answer", &mut self.answer);
-        visitor.optional_table("degraded", &mut self.degraded);
-    }
 }
 
 impl Route {

@@ -12,7 +12,6 @@ use plimsoll_core::pick::PolicyKind;
 use super::address::{Backend, BackendAddress};
 use super::check::at_arguments;
 use super::cluster::Cluster;
-use super::criticality::Believed;
 use super::listener::Listener;
 use super::raw::RawConfig;
 use super::route::Route;
@@ -57,8 +56,7 @@ impl Config {
             let address = take(&mut problems, format!("listeners[{i}]"), listen_address(from));
             raw.listeners.extend(address.map(|address: SocketAddr| {
                 let mut listener = Listener::new(address);
-                listener.name = address.to_string();
-                listener.trust_criticality = simple.trust_criticality.map(Believed);
+                listener.trust_criticality = simple.trust_criticality;
                 listener.share_port = simple.share_port;
                 listener
             }));

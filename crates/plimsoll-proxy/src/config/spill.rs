@@ -2,21 +2,11 @@
 //! next.
 
 use plimsoll::client::Localities;
-use plimsoll_config::{Checker, Table, Visitor, help_for_name};
+use plimsoll_config::{Checker, help_for_name};
 use plimsoll_core::spill::SpillConfig;
 
 use super::address::Backend;
 use super::cluster::Cluster;
-
-/// The settings of a cluster's localities together.
-pub(super) struct SpillTable<'c>(pub(super) &'c mut SpillConfig);
-
-impl Table for SpillTable<'_> {
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.value("target", &mut self.0.target);
-        visitor.value("drain_below", &mut self.0.drain_below);
-    }
-}
 
 impl Cluster {
     /// The localities as the library has them; `None` if all backends are equally near.

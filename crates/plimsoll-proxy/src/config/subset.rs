@@ -3,19 +3,21 @@
 use std::num::NonZeroU32;
 
 use plimsoll::client::SubsetChoice;
-use plimsoll_config::{Table, Visitor};
+use plimsoll_config::table;
 use plimsoll_core::subset::{Algorithm, Backend, Client, SubsetConfig};
 
-/// This proxy's identity among the clients of its backends.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Identity {
-    /// Its number: 0, 1, 2 ... without gaps.
-    pub index: Option<u32>,
-    /// How many there are.
-    pub count: Option<NonZeroU32>,
-    /// Its name, unlike the others'; the host's name if left out.
-    pub id: Option<String>,
+table! {
+    /// This proxy's identity among the clients of its backends.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct Identity {
+        /// Its number: 0, 1, 2 ... without gaps.
+        pub index: Option<u32> = None, optional;
+        /// How many there are.
+        pub count: Option<NonZeroU32> = None, optional;
+        /// Its name, unlike the others'; the host's name if left out.
+        pub id: Option<String> = None, optional;
+    }
 }
 
 impl Identity {
@@ -30,22 +32,17 @@ impl Identity {
     }
 }
 
-impl Table for Identity {
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.optional("index", &mut self.index);
-        visitor.optional("count", &mut self.count);
-        visitor.optional("id", &mut self.id);
+table! {
+    /// A cluster's subset.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct Subset {
+        /// Backends that are connected to; `None`: all.
+        pub size: Option<NonZeroU32> = None, switch;
+        /// The algorithm; the one that the proxy's identity allows if left out.
+        pub algorithm: Option<Algorithm> = None, optional;
     }
-}
-
-/// A cluster's subset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Subset {
-    /// Backends that are connected to; `None`: all.
-    pub size: Option<NonZeroU32>,
-    /// The algorithm; the one that the proxy's identity allows if left out.
-    pub algorithm: Option<Algorithm>,
+    OFF = "size = \"off\"";
 }
 
 impl Subset {
@@ -64,14 +61,5 @@ impl Subset {
             seed: Backend::key_of(cluster),
         };
         Some(SubsetChoice::new(config, identity.client()).expect("what the algorithm needs was checked with the file"))
-    }
-}
-
-impl Table for Subset {
-    const OFF: &'static str = "size = \"off\"";
-
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.switch("size", &mut self.size);
-        visitor.optional("algorithm", &mut self.algorithm);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_config::{Checker, Flaw, Table, Visitor, choice, number, quoted, values};
+use plimsoll_config::{Checker, Choice, Flaw, Format, number, table};
 use plimsoll_core::throttle::{Multiple, ThrottlePolicy, adaptive};
 
 /// How, by its name in the file.
@@ -16,9 +16,10 @@ pub enum ThrottleKind {
     Off,
 }
 
-impl ThrottleKind {
-    const ALL: [(&'static str, Self); 3] = [("paced", Self::Paced), ("adaptive", Self::Adaptive), ("off", Self::Off)];
-}
+const KIND: Choice<ThrottleKind> = Choice {
+    noun: "a policy of throttling",
+    names: &[("paced", ThrottleKind::Paced), ("adaptive", ThrottleKind::Adaptive), ("off", ThrottleKind::Off)],
+};
 
 impl From<ThrottlePolicy> for ThrottleKind {
     fn from(policy: ThrottlePolicy) -> Self {
@@ -30,32 +31,35 @@ impl From<ThrottlePolicy> for ThrottleKind {
     }
 }
 
-/// K of SRE ch. 21.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct K(pub Multiple);
-
-/// The throttle of requests.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Throttle {
-    /// How.
-    pub policy: ThrottleKind,
-    /// The multiple of accepted requests that is sent.
-    pub k: K,
-    /// For how long a request counts; only `adaptive` asks.
-    pub window: Option<Duration>,
-}
-
-impl Default for Throttle {
-    fn default() -> Self {
-        Self { policy: ThrottlePolicy::default().into(), k: K::default(), window: None }
+table! {
+    /// The throttle of requests.
+    #[derive(Clone, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct Throttle {
+        /// How.
+        pub policy: ThrottleKind = ThrottlePolicy::default().into(), value_as(KIND);
+        /// The multiple of accepted requests that is sent: K of SRE ch. 21.
+        pub k: Multiple = Multiple::default(), value_as(K);
+        /// For how long a request counts; only `adaptive` asks.
+        pub window: Option<Duration> = None, optional;
     }
+    OFF = "policy = \"off\"";
 }
+
+const K: Format<Multiple> = Format {
+    read: |v| {
+        let range = Multiple::RANGE;
+        let help = format!("write a number from {} to {}, without quotes, such as 2", range.start(), range.end());
+        let flaw = || Flaw::new("is not a multiple of the accepted requests", help);
+        number(v).and_then(Multiple::new).ok_or_else(flaw)
+    },
+    print: |k| format!("{:?}", k.as_f64()),
+};
 
 impl Throttle {
     /// As the library has it.
     pub(super) fn policy(&self) -> ThrottlePolicy {
-        let k = self.k.0;
+        let k = self.k;
         match self.policy {
             ThrottleKind::Off => ThrottlePolicy::Off,
             ThrottleKind::Paced => ThrottlePolicy::Paced { k },
@@ -72,25 +76,4 @@ impl Throttle {
             checker.report(format!("{path}.window"), "has no effect: only policy \"adaptive\" has a window", help);
         }
     }
-}
-
-impl Table for Throttle {
-    const OFF: &'static str = "policy = \"off\"";
-
-    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.value("policy", &mut self.policy);
-        visitor.value("k", &mut self.k);
-        visitor.optional("window", &mut self.window);
-    }
-}
-
-values! {
-    ThrottleKind: |v| choice(v, "a policy of throttling", &Self::ALL), |kind| {
-        quoted(Self::ALL.into_iter().find(|(_, known)| known == kind).expect("all are listed").0)
-    };
-    K: |v| {
-        let range = Multiple::RANGE;
-        let help = format!("write a number from {} to {}, without quotes, such as 2", range.start(), range.end());
-        number(v).and_then(Multiple::new).map(Self).ok_or_else(|| Flaw::new("is not a multiple of the accepted requests", help))
-    }, |k| format!("{:?}", k.0.as_f64());
 }

@@ -1,12 +1,9 @@
-//! How values are written that only the proxy has: addresses to listen at, methods.
-//!
-//! The types are others', and so is the trait; each is read through a type of this crate that wraps
-//! it.
+//! Codecs of values that only the proxy has: addresses to listen at, methods.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::Method;
-use plimsoll_config::{DeValue, Flaw, Visitor, quoted, text, values};
+use plimsoll_config::{DeValue, Flaw, Format, quoted, text};
 
 use super::address::is_host_name;
 
@@ -82,29 +79,23 @@ fn method(text: &str) -> Result<Method, Flaw> {
         .map_err(|_| Flaw::new(format!("\"{text}\" is not a method"), "write a method such as \"GET\" or \"POST\""))
 }
 
-/// An address to listen at, as the file writes it.
-pub(super) struct ListenAddress(pub(super) SocketAddr);
-
-/// A method, as the file writes it.
-struct MethodName(Method);
-
-values! {
-    ListenAddress: |v| match v {
+/// An address to listen at.
+pub(super) const LISTEN_ADDRESS: Format<SocketAddr> = Format {
+    read: |v| match v {
         DeValue::Integer(port) => Err(Flaw::new(
             format!("expected an address, found the number {port}"),
             listen_address(port.as_str()).map_or_else(|flaw| flaw.help, |_| String::new()),
         )),
-        v => listen_address(text(v, "an address", "an address in quotes, such as \"127.0.0.1:8080\"")?).map(Self),
-    }, |address| quoted(address.0);
-    MethodName: |v| method(text(v, "a method", "a method in quotes, such as \"GET\"")?).map(Self), |method| quoted(&method.0);
-}
+        v => listen_address(text(v, "an address", "an address in quotes, such as \"127.0.0.1:8080\"")?),
+    },
+    print: |address| quoted(address),
+};
 
-/// Shows a list of methods.
-pub(super) fn methods<V: Visitor>(visitor: &mut V, key: &'static str, methods: &mut Vec<Method>) {
-    let mut names: Vec<MethodName> = methods.drain(..).map(MethodName).collect();
-    visitor.value(key, &mut names);
-    methods.extend(names.into_iter().map(|name| name.0));
-}
+/// A method.
+pub(super) const METHOD: Format<Method> = Format {
+    read: |v| method(text(v, "a method", "a method in quotes, such as \"GET\"")?),
+    print: |method| quoted(method),
+};
 
 #[cfg(test)]
 mod tests {

@@ -93,16 +93,16 @@ impl Degrade {
         store: &Arc<Store>,
     ) -> Option<Self> {
         let degraded = route.degraded.as_ref()?;
-        let host = route.host_rewrite.as_ref().map_or("", |host| host.0.as_str());
+        let host = route.host_rewrite.as_ref().map_or("", |host| host.as_str());
         let stale = degraded.max_stale.map(|max_stale| Stale {
             asked: format!("{} {host}", route.cluster.as_deref().unwrap_or_default()).into(),
             max_stale,
-            vary: degraded.vary.iter().map(|name| name.0.clone()).collect(),
+            vary: degraded.vary.as_slice().into(),
             customer_header: customer_header.cloned(),
             store: Arc::clone(store),
         });
         Some(Self {
-            on: degraded.on.iter().map(|trouble| trouble.0).collect(),
+            on: degraded.on.as_slice().into(),
             stale,
             fixed: degraded.answer.as_ref().map(|answer| FixedAnswer::new(config, answer)),
         })

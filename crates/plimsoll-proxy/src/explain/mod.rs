@@ -187,7 +187,7 @@ impl Explain {
         let share = config.sample.as_f64();
         let step = if share >= 1.0 { u64::MAX } else { (share * (u64::MAX as f64)) as u64 };
         self.0.step.store(if config.entries.is_some() { step } else { 0 }, Ordering::Relaxed);
-        let entries = config.entries.map(config::Entries::get);
+        let entries = config.entries;
         let known = self.0.rings.load().as_ref().map(|rings| rings[0].places());
         if known != entries {
             self.0.rings.store(entries.map(|entries| Arc::new([(); 3].map(|()| Ring::new(entries)))));

@@ -76,7 +76,7 @@ impl From<&config::Listener> for Rules {
     fn from(listener: &config::Listener) -> Self {
         use config::Forwarded::{Both, Rfc7239, XForwarded};
         Self {
-            trusted: listener.trusted_proxies.iter().map(|network| network.addresses()).collect(),
+            trusted: listener.trusted_proxies.as_slice().into(),
             x_forwarded: matches!(listener.forwarded, XForwarded | Both),
             rfc7239: matches!(listener.forwarded, Rfc7239 | Both),
             via: listener.via.as_ref().map(|name| Via::new(name.as_str())),

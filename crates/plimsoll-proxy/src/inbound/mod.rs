@@ -79,8 +79,8 @@ impl Inbound {
     }
 
     fn unwatched(config: &config::Inbound) -> Self {
-        let cpus = config.cpus.map(|cpus| cpus.get());
-        let gate = Gate::of_process(mode(config), config.outlook, cpus, config.scarce);
+        let cpus = config.cpus;
+        let gate = Gate::of_process(mode(config), config.outlook, cpus, config.scarce());
         Self::before(gate, config, RandomState::new())
     }
 

@@ -18,7 +18,7 @@ const PAUSE: u32 = 50;
 /// Passes readings of the process to `gate`, until it is dropped.
 pub(super) async fn watch(gate: Weak<Gate<ForeignProcess>>, inbound: Inbound) {
     let process = inbound.process();
-    let mut reader = ProcessReader::new(process.clone(), inbound.cpus.map(|cpus| cpus.get()), inbound.scarce);
+    let mut reader = ProcessReader::new(process.clone(), inbound.cpus, inbound.scarce());
     // The log tells the first state, and each change.
     let mut is_seen = None;
     while let Some(gate) = gate.upgrade() {

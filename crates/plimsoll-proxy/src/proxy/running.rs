@@ -156,7 +156,7 @@ impl Running {
             });
             let former = running.batch.take();
             running.batch =
-                listener.batch.map(|batch| Arc::new(ListenerBatch::new(batch.0, leads_to, former.as_deref())));
+                listener.batch.map(|batch| Arc::new(ListenerBatch::new(batch, leads_to, former.as_deref())));
         }
         copies
     }

@@ -108,7 +108,7 @@ impl Target {
             takes_ambiguous_paths: route.ambiguous_paths,
             degrade,
             request_timeout: route.request_timeout,
-            host_rewrite: route.host_rewrite.as_ref().map(|host| HostRewrite::new(&host.0)),
+            host_rewrite: route.host_rewrite.as_ref().map(HostRewrite::new),
         }
     }
 
