@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll_core::Criticality;
-use plimsoll_core::shedding::{Cause, Class, Share, Summary, Tally, Verdict, Window};
+use plimsoll_core::shedding::{Class, Share, Summary, Tally, Verdict, Window};
 use plimsoll_core::signal::Signal;
+use plimsoll_core::{Criticality, Rejection};
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
@@ -225,12 +225,12 @@ fn window_view(of: Duration, window: &Window) -> WindowView {
 }
 
 fn class_view(class: &Class, span: Duration) -> ClassView {
-    let shed = Cause::ALL.into_iter().zip(&class.shed).filter(|(_, tally)| tally.requests > 0);
+    let shed = Rejection::REPORTED.iter().zip(&class.shed).filter(|(_, tally)| tally.requests > 0);
     ClassView {
         offered: rate(class.offered, span),
         admitted: rate(class.admitted, span),
         retried: rate(class.retried, span),
-        shed: shed.map(|(cause, tally)| (cause.name(), rate(*tally, span))).collect(),
+        shed: shed.map(|(reason, tally)| (reason.name(), rate(*tally, span))).collect(),
     }
 }
 
@@ -249,12 +249,12 @@ impl From<&Share> for ShareView {
             used_cpus: rounded((share.offered_cost - share.shed_cost).max(0.0)),
             shed_qps: rounded(share.shed),
             shed_cpus: rounded(share.shed_cost),
-            shed: Cause::ALL
-                .into_iter()
+            shed: Rejection::REPORTED
+                .iter()
                 .zip(share.shed_by)
                 // After an hour of decay nothing is left of a count.
                 .filter(|(_, qps)| *qps > 1e-6)
-                .map(|(cause, qps)| (cause.name(), rounded(qps)))
+                .map(|(reason, qps)| (reason.name(), rounded(qps)))
                 .collect(),
         }
     }

@@ -7,7 +7,7 @@
 use http::StatusCode;
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::Code;
-use plimsoll_wire::shed::ShedAnswer;
+use plimsoll_wire::shed::{self, ShedAnswer};
 
 use crate::counts::Label;
 use crate::inbound;
@@ -145,7 +145,7 @@ impl Refusal {
                 "the request passed this proxy too often: a backend leads back to it",
             ),
             Self::Shed(ShedAnswer { reason, .. }) => {
-                (reason.name(), reason.row().http, reason.row().grpc, reason.row().message)
+                (reason.name(), shed::status(reason), shed::code(reason), reason.row().text)
             }
             Self::Malformed(fault) => (fault.name(), fault.status(), Code::InvalidArgument, fault.message()),
         }

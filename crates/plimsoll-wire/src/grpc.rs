@@ -38,7 +38,7 @@ pub enum Code {
 }
 
 /// All codes and the text of each in a `grpc-status` header, at the index of its number.
-const CODES: [(Code, &str); 17] = [
+pub(crate) const CODES: [(Code, &str); 17] = [
     (Code::Ok, "0"),
     (Code::Cancelled, "1"),
     (Code::Unknown, "2"),

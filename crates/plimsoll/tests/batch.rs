@@ -15,8 +15,8 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use plimsoll::client::{Batch, Client, Cluster, Error, FailedAttempt, NextStep, NoRetryReason, Protocol, Terms};
 use plimsoll::discover::Fixed;
 use plimsoll_core::batch::BatchConfig;
-use plimsoll_core::{Criticality, LoadReport};
-use plimsoll_wire::shed::{Shed, ShedReason};
+use plimsoll_core::{Criticality, LoadReport, Rejection};
+use plimsoll_wire::shed::{self, Shed};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -40,8 +40,8 @@ fn post(body: &'static [u8]) -> Request<Full<Bytes>> {
     Request::post("/").body(Full::new(Bytes::from_static(body))).unwrap()
 }
 
-fn shed(reason: ShedReason) -> Answer {
-    now(reason.head(false, None).map(|()| Empty::new().boxed()))
+fn shed(reason: Rejection) -> Answer {
+    now(shed::head(reason, false, None).map(|()| Empty::new().boxed()))
 }
 
 /// Serves `places` requests at a time, each for some milliseconds, sheds further ones, and echoes
@@ -52,7 +52,7 @@ async fn narrow(speaks: Speaks, places: usize) -> (Server, Arc<AtomicUsize>) {
     let server = Server::start(speaks, move |request| match room.clone().try_acquire_owned() {
         Err(_) => {
             count.fetch_add(1, Ordering::SeqCst);
-            shed(ShedReason::Overloaded)
+            shed(Rejection::Overloaded)
         }
         Ok(place) => Box::pin(async move {
             let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -255,7 +255,7 @@ async fn the_less_critical_goes_when_the_queue_is_full_and_is_told_when_to_come_
     until(|| queued(&batch) == 1).await;
     let high = send(Criticality::SheddablePlus);
     let Err(error) = low.await.unwrap() else { panic!("it had to go") };
-    assert_eq!((error.shed_reason(), error.nothing_sent()), (Some(ShedReason::Overloaded), true));
+    assert_eq!((error.shed_reason(), error.nothing_sent()), (Some(Rejection::Overloaded), true));
     assert!(error.retry_after().unwrap() >= Duration::from_secs(1));
     let Err(Error::TurnedAway { waited, .. }) = send(Criticality::SheddablePlus).await.unwrap() else {
         panic!("it is as critical as who waits, and came later")
@@ -270,10 +270,10 @@ async fn the_less_critical_goes_when_the_queue_is_full_and_is_told_when_to_come_
 #[tokio::test]
 async fn one_that_waited_long_enough_is_told_why_nobody_took_it() {
     for (reason, expected) in [
-        (ShedReason::Overloaded, ShedReason::Overloaded),
-        (ShedReason::OverloadedNoRetry, ShedReason::Overloaded),
-        (ShedReason::Throttled, ShedReason::Throttled),
-        (ShedReason::Saturated, ShedReason::Saturated),
+        (Rejection::Overloaded, Rejection::Overloaded),
+        (Rejection::OverloadedNoRetry, Rejection::Overloaded),
+        (Rejection::Throttled, Rejection::Throttled),
+        (Rejection::Saturated, Rejection::Saturated),
     ] {
         let server = Server::start(Speaks::Http1, move |_| shed(reason)).await;
         let cluster = running(plain_config(), &[&server]).await;
@@ -293,7 +293,7 @@ async fn one_that_waited_long_enough_is_told_why_nobody_took_it() {
 
 #[tokio::test]
 async fn what_cannot_be_sent_again_is_answered_with_what_the_backend_said() {
-    let refusing = Server::start(Speaks::Http1, |_| shed(ShedReason::Overloaded)).await;
+    let refusing = Server::start(Speaks::Http1, |_| shed(Rejection::Overloaded)).await;
     let cluster = running(plain_config(), &[&refusing]).await;
     let batch = Batch::new(config(4));
     let client = Client::new(&cluster);
@@ -301,13 +301,13 @@ async fn what_cannot_be_sent_again_is_answered_with_what_the_backend_said() {
     let mut told = Vec::new();
     let response = client.send_telling(long, terms(&batch), &mut told).await.unwrap();
     let said = Shed::read(response.status(), response.headers()).unwrap();
-    assert_eq!(said.reason, Some(ShedReason::Overloaded));
+    assert_eq!(said.reason, Some(Rejection::Overloaded));
     assert_eq!(told[0].next, NextStep::GaveUp(NoRetryReason::BodyIsGone));
     assert_eq!(refusing.requests(), 1);
     response.into_body().collect().await.unwrap();
 
     // A customer over its quota is so everywhere, and may not throttle any other.
-    let quota = Server::start(Speaks::Http1, |_| shed(ShedReason::Quota)).await;
+    let quota = Server::start(Speaks::Http1, |_| shed(Rejection::Quota)).await;
     let cluster = running(plain_config(), &[&quota]).await;
     let batch = Batch::new(config(4));
     let response = Client::new(&cluster).send_with(post(b""), terms(&batch)).await.unwrap();
@@ -387,7 +387,7 @@ async fn a_further_attempt_says_how_much_time_is_left_and_not_which_it_is() {
     let server = Server::start(Speaks::Http1, move |request| {
         let mut notes = notes.lock().unwrap();
         notes.push(request.headers().clone());
-        if notes.len() < 3 { shed(ShedReason::Overloaded) } else { text("ok") }
+        if notes.len() < 3 { shed(Rejection::Overloaded) } else { text("ok") }
     })
     .await;
     let cluster = running(plain_config(), &[&server]).await;

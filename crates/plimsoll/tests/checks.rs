@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty};
 use plimsoll::client::{Check, Client, Cluster, ClusterConfig, Protocol};
-use plimsoll_core::LoadReport;
 use plimsoll_core::health::{Reason, State};
+use plimsoll_core::{LoadReport, Rejection};
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::health::{HealthCheckResponse, ServingStatus};
-use plimsoll_wire::shed::{ShedReason, TABLE};
+use plimsoll_wire::shed;
 
 use support::*;
 
@@ -75,11 +75,11 @@ async fn the_status_of_an_http_check_decides() {
 #[tokio::test]
 async fn a_check_that_is_turned_away_for_load_has_found_a_backend_that_serves() {
     for is_grpc in [false, true] {
-        let reason = Arc::new(Mutex::new(ShedReason::NoBackend));
+        let reason = Arc::new(Mutex::new(Rejection::NoBackend));
         let told = reason.clone();
         let speaks = if is_grpc { Speaks::Http2(100) } else { Speaks::Http1 };
         let server = Server::start(speaks, move |_| {
-            let head = told.lock().unwrap().head(is_grpc, None);
+            let head = shed::head(*told.lock().unwrap(), is_grpc, None);
             now(head.map(|()| Empty::new().boxed()))
         })
         .await;
@@ -87,14 +87,14 @@ async fn a_check_that_is_turned_away_for_load_has_found_a_backend_that_serves() 
         config.requests.protocol = if is_grpc { Protocol::Http2 } else { Protocol::Http1 };
         let cluster = start(config, &server);
         let view = || view_of(&cluster, server.address).snapshot;
-        for row in &TABLE {
+        for &rejection in Rejection::SHED {
             until(|| view().reason == Reason::NotServing && view().state == State::LameDuck).await;
-            *reason.lock().unwrap() = row.reason;
+            *reason.lock().unwrap() = rejection;
             let seen = server.requests();
             until(|| server.requests() > seen + 2).await;
-            let is_left = !row.reason.is_of_load();
-            assert_eq!(view().state == State::LameDuck, is_left, "{} {is_grpc}", row.name);
-            *reason.lock().unwrap() = ShedReason::LameDuck;
+            let is_left = !rejection.is_of_load();
+            assert_eq!(view().state == State::LameDuck, is_left, "{rejection} {is_grpc}");
+            *reason.lock().unwrap() = Rejection::LameDuck;
         }
     }
 }

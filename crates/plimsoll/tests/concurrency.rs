@@ -11,8 +11,8 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use parking_lot::Mutex;
 use plimsoll::server::{Lifecycle, Mode, Phase, QueueConfig, ServerBody, ServerLayer, Trust};
-use plimsoll_core::Criticality;
-use plimsoll_wire::shed::{Shed, ShedReason};
+use plimsoll_core::{Criticality, Rejection};
+use plimsoll_wire::shed::Shed;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tower::{Layer as _, ServiceExt as _};
@@ -60,7 +60,7 @@ impl Server {
     }
 }
 
-fn reason(answer: &Answer) -> Option<ShedReason> {
+fn reason(answer: &Answer) -> Option<Rejection> {
     Shed::read(answer.status(), answer.headers())?.reason
 }
 
@@ -98,13 +98,13 @@ async fn a_full_queue_turns_away_and_tells_where_to_go() {
     let _in_progress = server.send("/1", Criticality::Critical).await;
     let waits = server.send("/2", Criticality::Critical).await;
     let refused = server.send("/3", Criticality::Sheddable).await.await.unwrap();
-    assert_eq!((refused.status(), reason(&refused)), (StatusCode::SERVICE_UNAVAILABLE, Some(ShedReason::Overloaded)));
+    assert_eq!((refused.status(), reason(&refused)), (StatusCode::SERVICE_UNAVAILABLE, Some(Rejection::Overloaded)));
     let counts = server.layer.admission().by_criticality;
     assert_eq!(counts[Criticality::Sheddable.rank()].overloaded, 1);
     assert_eq!(counts[Criticality::Critical.rank()].admitted, 1);
     // Nobody's turn comes.
     let late = waits.await.unwrap();
-    assert_eq!(reason(&late), Some(ShedReason::Overloaded));
+    assert_eq!(reason(&late), Some(Rejection::Overloaded));
     assert_eq!(server.begun(), ["/1"]);
 }
 

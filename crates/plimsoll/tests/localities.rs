@@ -13,8 +13,7 @@ use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::health::State;
 use plimsoll_core::spill::SpillConfig;
 use plimsoll_core::throttle::ThrottlePolicy;
-use plimsoll_core::{Criticality, LoadReport};
-use plimsoll_wire::shed::ShedReason;
+use plimsoll_core::{Criticality, LoadReport, Rejection};
 
 use support::*;
 
@@ -102,7 +101,7 @@ async fn what_nobody_has_room_for_is_shed_and_counted_and_nothing_is_held_back_f
     };
     let error = tokio::time::timeout(Duration::from_secs(20), error).await.expect("reports are heard");
     assert!(matches!(error, Error::NoRoom { criticality: Criticality::Sheddable }), "{error}");
-    assert_eq!(error.shed_reason(), Some(ShedReason::OverloadedNoRetry));
+    assert_eq!(error.shed_reason(), Some(Rejection::OverloadedNoRetry));
     assert!(error.nothing_sent() && error.attempts() == 0);
     let counts = cluster.counts();
     assert_eq!((counts.no_room[Criticality::Sheddable.rank()], counts.throttled), (1, [0; 4]));

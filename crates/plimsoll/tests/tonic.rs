@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use plimsoll::client::{Client, Cluster, ConnectError, Error};
-use plimsoll_core::LoadReport;
 use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::{LoadReport, Rejection};
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus, WATCH_PATH};
-use plimsoll_wire::shed::ShedReason;
+use plimsoll_wire::shed;
 use tokio::sync::Notify;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
@@ -42,6 +42,11 @@ async fn ask(
 /// The shed reason in a status.
 fn said(status: &tonic::Status) -> Option<&str> {
     status.metadata().get("x-plimsoll-shed").map(|said| said.to_str().unwrap())
+}
+
+/// The value of `x-plimsoll-shed` for this reason, without a time.
+fn value(rejection: Rejection) -> Option<&'static str> {
+    rejection.header(None).map(|header| header.value)
 }
 
 #[tokio::test]
@@ -141,7 +146,7 @@ async fn gone() -> (Cluster, SocketAddr) {
 async fn a_call_to_a_backend_that_is_down_is_unavailable_and_says_of_which() {
     let (cluster, address) = gone().await;
     let status = call(&cluster, "").await.unwrap_err();
-    assert_eq!((status.code(), said(&status)), (tonic::Code::Unavailable, Some(ShedReason::NoBackend.row().header)));
+    assert_eq!((status.code(), said(&status)), (tonic::Code::Unavailable, value(Rejection::NoBackend)));
     let message = status.message();
     assert!(message.starts_with(&format!("cannot connect to {address}: ")) && message.contains("refused"), "{status}");
 }
@@ -153,13 +158,13 @@ async fn a_call_without_an_answer_in_time_has_exceeded_its_deadline() {
     config.requests.request_timeout = Duration::from_millis(50);
     let cluster = running(config, &[&mute]).await;
     let status = call(&cluster, "").await.unwrap_err();
-    let expected = (tonic::Code::DeadlineExceeded, Some(ShedReason::Deadline.row().header));
+    let expected = (tonic::Code::DeadlineExceeded, value(Rejection::Deadline));
     assert_eq!((status.code(), said(&status)), expected, "{status}");
 }
 
 #[tokio::test]
 async fn a_call_that_is_held_back_is_unavailable_and_says_why() {
-    let turn_away = |_| now(ShedReason::Overloaded.head(true, None).map(|()| Empty::new().boxed()));
+    let turn_away = |_| now(shed::head(Rejection::Overloaded, true, None).map(|()| Empty::new().boxed()));
     let server = Server::start(Speaks::Http2(100), turn_away).await;
     let cluster = running(plain_config(), &[&server]).await;
     let client = Client::new(&cluster);
@@ -167,7 +172,7 @@ async fn a_call_that_is_held_back_is_unavailable_and_says_why() {
     for _ in 0..200 {
         let status = ask(&client, tonic::Request::new(HealthCheckRequest::default())).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
-        if said(&status) == Some(ShedReason::Throttled.row().header) {
+        if said(&status) == value(Rejection::Throttled) {
             assert!(status.message().starts_with("throttled: "), "{status}");
             return;
         }

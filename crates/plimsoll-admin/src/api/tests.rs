@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use plimsoll::client::{BackendCounts, Cluster, ClusterConfig, ClusterCounts, HedgeCounts, Latencies, LocalityView};
 use plimsoll_core::admit::Quota;
 use plimsoll_core::health::{Reason, State as Health};
-use plimsoll_core::shedding::{Cause, Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
+use plimsoll_core::shedding::{Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::{Loads, Signal};
 use plimsoll_core::spill::{Locality, Standing};
-use plimsoll_core::{BackendSnapshot, Criticality, LoadReport, LocalitySnapshot, Ratio, Timestamp};
+use plimsoll_core::{BackendSnapshot, Criticality, LoadReport, LocalitySnapshot, Ratio, Rejection, Timestamp};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -171,7 +171,7 @@ fn throttled() -> Summary {
             criticality: Criticality::Sheddable,
             cost: 0.5,
             is_retry: n % 8 == 0,
-            shed: (n % 4 == 0).then_some(Cause::Overloaded),
+            shed: (n % 4 == 0).then_some(Rejection::Overloaded),
             is_expired: false,
             customer: KeyedName { key: n % 2, name: &["ann", "bob"][(n % 2) as usize] },
             quota: Quota::hard(0.75).unwrap(),
@@ -419,7 +419,7 @@ fn incident() -> Summary {
             criticality: Criticality::Critical,
             cost: 0.5,
             is_retry: false,
-            shed: (incident && n % 3 > 0).then_some(Cause::Overloaded),
+            shed: (incident && n % 3 > 0).then_some(Rejection::Overloaded),
             is_expired: false,
             customer: KeyedName { key: 1, name: &"ann" },
             quota: Quota::hard(0.75).unwrap(),

@@ -2,9 +2,9 @@
 
 use plimsoll::client::{BackendCounts, BackendView, ClusterView, NoRetryReason};
 use plimsoll_core::health::State;
-use plimsoll_core::shedding::{Cause, Summary, Verdict};
+use plimsoll_core::shedding::{Summary, Verdict};
 use plimsoll_core::signal::Signal;
-use plimsoll_core::{Criticality, LoadReport, LocalitySnapshot};
+use plimsoll_core::{Criticality, LoadReport, LocalitySnapshot, Rejection};
 use prometheus_client::metrics::MetricType;
 
 use super::{Metric, Samples, Scrape};
@@ -106,8 +106,8 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         fill: |s, out| {
             accounts(s, |cluster, _, summary| {
                 for (criticality, class) in Criticality::ALL.into_iter().zip(&summary.total) {
-                    let shed = Cause::ALL.into_iter().zip(&class.shed).filter(|(_, tally)| tally.requests > 0);
-                    let shed = shed.map(|(cause, tally)| (cause.name(), tally.cost));
+                    let shed = Rejection::REPORTED.iter().zip(&class.shed).filter(|(_, tally)| tally.requests > 0);
+                    let shed = shed.map(|(reason, tally)| (reason.name(), tally.cost));
                     for (decision, cost) in std::iter::once(("admitted", class.admitted.cost)).chain(shed) {
                         out.count(&[cluster, criticality.name(), decision], cost);
                     }

@@ -20,10 +20,10 @@ use alloc::vec::Vec;
 use core::fmt::Display;
 use core::time::Duration;
 
-use super::{Cause, Label};
+use super::{Label, REASONS};
 use crate::admit::Quota;
 use crate::rng::spread;
-use crate::{Timestamp, decay};
+use crate::{Rejection, Timestamp, decay};
 
 /// Gives means over about three minutes: the customers that are heavy now, without the noise of a
 /// few seconds.
@@ -51,8 +51,8 @@ pub struct Share {
     pub offered: f64,
     /// Expected cost of the offered requests, in CPU-seconds a second.
     pub offered_cost: f64,
-    /// Shed requests a second, in the order of [`Cause::ALL`].
-    pub shed_by: [f64; Cause::ALL.len()],
+    /// Shed requests a second, in the order of [`Rejection::REPORTED`].
+    pub shed_by: [f64; REASONS],
     /// Shed requests a second.
     pub shed: f64,
     /// Expected cost of the shed requests, in CPU-seconds a second.
@@ -71,7 +71,7 @@ struct Entry {
     /// Offered requests, their cost, the cost of the shed ones; decayed like the rank.
     counts: [f64; 3],
     /// Shed requests, decayed.
-    shed: [f64; Cause::ALL.len()],
+    shed: [f64; REASONS],
     quota: Quota,
 }
 
@@ -84,7 +84,7 @@ impl Entry {
             at: Timestamp::default(),
             rank: 0.0,
             counts: [0.0; 3],
-            shed: [0.0; Cause::ALL.len()],
+            shed: [0.0; REASONS],
             quota: Quota::UNLIMITED,
         }
     }
@@ -114,14 +114,14 @@ impl HeavyHitters {
         Self { sets: alloc::vec![[Entry::empty(); WAYS]; SETS].into(), begun: now }
     }
 
-    /// Counts a request of this expected cost that was admitted, or shed for this cause.
+    /// Counts a request of this expected cost that was admitted, or shed for this reason.
     pub(super) fn on_request(
         &mut self,
         now: Timestamp,
         party: KeyedName<'_>,
         quota: Quota,
         cost: f64,
-        shed: Option<Cause>,
+        shed: Option<Rejection>,
     ) {
         let set = &mut self.sets[spread(party.key) as usize % SETS];
         let known = set.iter().position(|entry| entry.key == party.key && entry.rank > 0.0);
@@ -137,8 +137,8 @@ impl HeavyHitters {
         entry.quota = quota;
         let shed_cost = if shed.is_some() { cost } else { 0.0 };
         entry.counts.iter_mut().zip([1.0, cost, shed_cost]).for_each(|(count, more)| *count += more);
-        if let Some(cause) = shed {
-            entry.shed[cause as usize] += 1.0;
+        if let Some(place) = shed.and_then(Rejection::report_place) {
+            entry.shed[place] += 1.0;
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
             heavy.on_request(now, KeyedName { key: 1_000 + n, name: &"stranger" }, Quota::UNLIMITED, 0.001, None);
             if n % 4 == 0 {
                 let key = if n % 8 == 0 { 0 } else { 1 + n / 8 % 9 };
-                let shed = (key == 0).then_some(Cause::Overloaded);
+                let shed = (key == 0).then_some(Rejection::Overloaded);
                 heavy.on_request(now, KeyedName { key, name: &key }, Quota::UNLIMITED, 0.001, shed);
             }
         }
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn rates_are_zero_at_the_first_request() {
         let mut heavy = HeavyHitters::new(ms(0));
-        heavy.on_request(ms(0), KeyedName { key: 1, name: &"ann" }, Quota::UNLIMITED, 0.1, Some(Cause::Overloaded));
+        heavy.on_request(ms(0), KeyedName { key: 1, name: &"ann" }, Quota::UNLIMITED, 0.1, Some(Rejection::Overloaded));
         let first = heavy.top(ms(0), 5)[0];
         assert_eq!((first.offered, first.offered_cost, first.shed, first.shed_cost), (0.0, 0.0, 0.0, 0.0));
     }

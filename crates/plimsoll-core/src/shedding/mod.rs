@@ -51,80 +51,16 @@ use self::heavy::HeavyHitters;
 use self::history::{History, user_visible};
 use self::verdict::{Judge, NOTICE, PAUSE, Spell, UserVisible};
 use crate::admit::Quota;
-use crate::{Criticality, Ratio, Timestamp};
+use crate::{Criticality, Ratio, Rejection, Timestamp};
 
+/// Number of reasons in the report.
+const REASONS: usize = Rejection::REPORTED.len();
 /// Number of criticalities.
 const CLASSES: usize = Criticality::ALL.len();
 /// History of offered cost.
 const DAY: Duration = Duration::from_secs(86_400);
 /// Shortest time over which the cost of requests that can wait is averaged.
 const MIN_SPREAD: Duration = Duration::from_secs(600);
-
-/// Reason for shedding a request, named as in the table of answers without service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The server had more work than capacity.
-    Overloaded,
-    /// As [`Self::Overloaded`], and a retry at another server would not help.
-    OverloadedNoRetry,
-    /// The request's customer was at its hard limit.
-    Quota,
-    /// The client's throttle failed the request before sending it.
-    Throttled,
-    /// No answer was possible before the deadline.
-    Deadline,
-    /// Every usable backend was at its limit of active requests.
-    Saturated,
-    /// No backend was usable.
-    NoBackend,
-}
-
-impl Cause {
-    /// All causes.
-    pub const ALL: [Self; 7] = [
-        Self::Overloaded,
-        Self::OverloadedNoRetry,
-        Self::Quota,
-        Self::Throttled,
-        Self::Deadline,
-        Self::Saturated,
-        Self::NoBackend,
-    ];
-
-    /// The cause's name on the wire, in metrics and in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Overloaded => "overloaded",
-            Self::OverloadedNoRetry => "overloaded-no-retry",
-            Self::Quota => "quota",
-            Self::Throttled => "throttled",
-            Self::Deadline => "deadline",
-            Self::Saturated => "saturated",
-            Self::NoBackend => "no-backend",
-        }
-    }
-
-    /// The cause of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|cause| cause.name() == name)
-    }
-
-    /// Whether more capacity would have helped. It would not if a customer is at its own limit, if
-    /// no backend is usable, or if the deadline was too short, perhaps by the client's doing.
-    #[must_use]
-    pub const fn is_shortage(self) -> bool {
-        matches!(self, Self::Overloaded | Self::OverloadedNoRetry | Self::Throttled | Self::Saturated)
-    }
-
-    /// Whether users are affected by requests lost for this cause. A customer's own limit does not
-    /// count: the customer agreed to it.
-    #[must_use]
-    pub const fn affects_users(self) -> bool {
-        !matches!(self, Self::Quota)
-    }
-}
 
 /// Number of requests and their expected cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -155,14 +91,20 @@ pub struct Class {
     pub admitted: Tally,
     /// Requests that were retries.
     pub retried: Tally,
-    /// Shed requests, in the order of [`Cause::ALL`].
-    pub shed: [Tally; Cause::ALL.len()],
+    /// Shed requests, in the order of [`Rejection::REPORTED`].
+    pub shed: [Tally; REASONS],
     /// Shed requests that had expired on arrival: nobody waited for them any more.
     pub expired: u64,
 }
 
 impl Class {
-    /// Shed requests of all causes.
+    /// Shed requests of one reason; zero for a reason that is not part of the report.
+    #[must_use]
+    pub fn shed_for(&self, reason: Rejection) -> Tally {
+        reason.report_place().map_or_else(Tally::default, |place| self.shed[place])
+    }
+
+    /// Shed requests of all reasons.
     #[must_use]
     pub fn shed_total(&self) -> Tally {
         let mut all = Tally::default();
@@ -196,8 +138,8 @@ impl Window {
 
     fn visible(&self) -> UserVisible {
         let lost = |class: &Class| {
-            let causes = Cause::ALL.into_iter().zip(&class.shed).filter(|(cause, _)| cause.affects_users());
-            causes.map(|(_, shed)| shed.requests).sum::<u64>().saturating_sub(class.expired)
+            let reasons = Rejection::REPORTED.iter().zip(&class.shed).filter(|(reason, _)| reason.affects_users());
+            reasons.map(|(_, shed)| shed.requests).sum::<u64>().saturating_sub(class.expired)
         };
         let classes = || user_visible(&self.classes);
         UserVisible { offered: classes().map(|class| class.offered.requests).sum(), lost: classes().map(lost).sum() }
@@ -221,8 +163,8 @@ pub struct Decision<'a> {
     pub cost: f64,
     /// Whether it is a retry.
     pub is_retry: bool,
-    /// Cause of shedding; `None` if the request was admitted.
-    pub shed: Option<Cause>,
+    /// Reason for shedding; `None` if the request was admitted.
+    pub shed: Option<Rejection>,
     /// Whether its deadline had passed on arrival: no user loses it here, with any decision.
     pub is_expired: bool,
     /// The customer that the request counts for.
@@ -338,23 +280,24 @@ impl SheddingReport {
         }
         match shed {
             None => class.admitted.count(cost),
-            Some(cause) => {
-                class.shed[cause as usize].count(cost);
-                class.expired += u64::from(is_expired && cause.affects_users());
+            Some(reason) => {
+                if let Some(place) = reason.report_place() {
+                    class.shed[place].count(cost);
+                }
+                class.expired += u64::from(is_expired && reason.affects_users());
+                self.judge.on_shed(now, reason);
             }
-        }
-        if let Some(cause) = shed {
-            self.judge.on_shed(now, cause);
         }
         self.customers.on_request(now, customer, quota, cost, shed);
         self.routes.on_request(now, route, Quota::UNLIMITED, cost, shed);
     }
 
-    /// Counts an admitted request that got no backend.
-    pub fn on_lost(&mut self, now: Timestamp, criticality: Criticality, cost: f64, cause: Cause) {
+    /// Counts an admitted request that got no backend, if the reason is part of the report.
+    pub fn on_lost(&mut self, now: Timestamp, criticality: Criticality, cost: f64, reason: Rejection) {
+        let Some(place) = reason.report_place() else { return };
         self.catch_up(now);
-        self.history.class(now, criticality).shed[cause as usize].count(cost);
-        self.judge.on_shed(now, cause);
+        self.history.class(now, criticality).shed[place].count(cost);
+        self.judge.on_shed(now, reason);
     }
 
     /// The shedding report at this moment.

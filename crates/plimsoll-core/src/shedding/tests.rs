@@ -20,14 +20,16 @@ struct Load {
     criticality: Criticality,
     offered: u32,
     shed: u32,
-    cause: Cause,
+    reason: Rejection,
     is_expired: bool,
 }
 
-const CALM: Load = Load { criticality: Critical, offered: 10, shed: 0, cause: Cause::Overloaded, is_expired: false };
-const BATCH: Load = Load { criticality: Sheddable, offered: 10, shed: 5, cause: Cause::Overloaded, is_expired: false };
+const CALM: Load =
+    Load { criticality: Critical, offered: 10, shed: 0, reason: Rejection::Overloaded, is_expired: false };
+const BATCH: Load =
+    Load { criticality: Sheddable, offered: 10, shed: 5, reason: Rejection::Overloaded, is_expired: false };
 const HURT: Load =
-    Load { criticality: CriticalPlus, offered: 10, shed: 1, cause: Cause::Overloaded, is_expired: false };
+    Load { criticality: CriticalPlus, offered: 10, shed: 1, reason: Rejection::Overloaded, is_expired: false };
 
 /// CPU-seconds of each request.
 const COST: f64 = 0.05;
@@ -50,7 +52,7 @@ impl Server {
         }
     }
 
-    fn decide(&mut self, criticality: Criticality, shed: Option<Cause>, is_retry: bool, is_expired: bool) {
+    fn decide(&mut self, criticality: Criticality, shed: Option<Rejection>, is_retry: bool, is_expired: bool) {
         let (customer, route) = (KeyedName { key: 1, name: &"ann" }, KeyedName { key: 2, name: &"/search" });
         let capacity = self.capacity;
         let quota = self.quota;
@@ -65,7 +67,7 @@ impl Server {
         for _ in 0..seconds / step {
             for load in loads {
                 for n in 0..load.offered {
-                    self.decide(load.criticality, (n < load.shed).then_some(load.cause), false, load.is_expired);
+                    self.decide(load.criticality, (n < load.shed).then_some(load.reason), false, load.is_expired);
                 }
             }
             self.at += step;
@@ -84,11 +86,11 @@ impl Server {
 
 #[test]
 fn verdict_follows_from_the_load() {
-    let quota = |criticality| Load { criticality, cause: Cause::Quota, ..BATCH };
-    let late = Load { cause: Cause::Deadline, ..BATCH };
+    let quota = |criticality| Load { criticality, reason: Rejection::Quota, ..BATCH };
+    let late = Load { reason: Rejection::Deadline, ..BATCH };
     let few = Load { offered: 2_000, shed: 1, ..HURT };
     let (in_queue, expired) =
-        (Load { cause: Cause::Deadline, ..HURT }, Load { cause: Cause::Deadline, is_expired: true, ..HURT });
+        (Load { reason: Rejection::Deadline, ..HURT }, Load { reason: Rejection::Deadline, is_expired: true, ..HURT });
     for (what, load, seconds, is) in [
         ("nothing comes", &[][..], 600, Verdict::Fine),
         ("all are served", &[CALM], 600, Verdict::Fine),
@@ -113,7 +115,7 @@ fn admitted_request_without_a_backend_affects_users() {
     let mut server = Server::new();
     for second in 0..60 {
         server.serve(1, &[CALM]);
-        server.shedding.on_lost(s(second), Critical, COST, Cause::NoBackend);
+        server.shedding.on_lost(s(second), Critical, COST, Rejection::NoBackend);
     }
     let summary = server.summary();
     assert_eq!(summary.verdict, Verdict::UsersAffected);
@@ -196,7 +198,7 @@ fn retries_need_no_capacity_of_their_own() {
     let mut server = Server::new();
     for _ in 0..1_200 {
         for n in 0..50 {
-            server.decide(Sheddable, (n >= 10).then_some(Cause::OverloadedNoRetry), n >= 10, false);
+            server.decide(Sheddable, (n >= 10).then_some(Rejection::OverloadedNoRetry), n >= 10, false);
         }
         server.at += 1;
     }
@@ -224,12 +226,15 @@ fn summary_names_the_heaviest_customer_and_route() {
 #[test]
 fn customer_has_shed_counts_by_cause_limits_and_use() {
     let mut server = Server { quota: Quota::hard(0.25).expect("a limit"), ..Server::new() };
-    let over = Load { cause: Cause::Quota, ..BATCH };
+    let over = Load { reason: Rejection::Quota, ..BATCH };
     let summary = server.serve(300, &[over, HURT]).summary();
     let customer = summary.customers[0];
-    let by = |cause: Cause| customer.shed_by[cause as usize];
-    assert!((by(Cause::Quota) - 5.0).abs() < 0.25 && (by(Cause::Overloaded) - 1.0).abs() < 0.05, "{customer:?}");
-    assert!((customer.shed - 6.0).abs() < 0.3 && by(Cause::Deadline) == 0.0, "{customer:?}");
+    let by = |reason: Rejection| reason.report_place().map_or(0.0, |place| customer.shed_by[place]);
+    assert!(
+        (by(Rejection::Quota) - 5.0).abs() < 0.25 && (by(Rejection::Overloaded) - 1.0).abs() < 0.05,
+        "{customer:?}"
+    );
+    assert!((customer.shed - 6.0).abs() < 0.3 && by(Rejection::Deadline) == 0.0, "{customer:?}");
     let used = customer.offered_cost - customer.shed_cost;
     assert!((used - 14.0 * COST).abs() < 0.04, "{customer:?}");
     assert_eq!((customer.quota.most, customer.quota.share.as_f64()), (Some(0.25), 0.25));
@@ -239,16 +244,15 @@ fn customer_has_shed_counts_by_cause_limits_and_use() {
 }
 
 #[test]
-fn cause_has_a_unique_name_and_index() {
-    for (place, cause) in Cause::ALL.into_iter().enumerate() {
-        assert_eq!((cause as usize, Cause::from_name(cause.name())), (place, Some(cause)));
-    }
+fn reason_in_the_report_has_a_unique_place() {
+    let places = Rejection::ALL.into_iter().filter_map(Rejection::report_place);
+    assert!(places.eq(0..REASONS));
     assert!(Verdict::ALL.is_sorted());
 }
 
 /// Three times the capacity: users lose two of three requests.
 const INCIDENT: Load =
-    Load { criticality: Critical, offered: 60, shed: 40, cause: Cause::Overloaded, is_expired: false };
+    Load { criticality: Critical, offered: 60, shed: 40, reason: Rejection::Overloaded, is_expired: false };
 
 #[test]
 fn enough_is_unknown_until_shedding_has_lasted_ten_minutes() {
@@ -310,10 +314,12 @@ proptest::proptest! {
 fn user_visible_share_excludes_expired_requests() {
     let mut window = Window::default();
     assert_eq!(window.user_visible_share(), None, "nothing was shed");
-    for (criticality, cause, requests) in
-        [(CriticalPlus, Cause::Quota, 1), (Critical, Cause::Deadline, 4), (SheddablePlus, Cause::Overloaded, 11)]
-    {
-        window.classes[criticality.rank()].shed[cause as usize].requests = requests;
+    for (criticality, reason, requests) in [
+        (CriticalPlus, Rejection::Quota, 1),
+        (Critical, Rejection::Deadline, 4),
+        (SheddablePlus, Rejection::Overloaded, 11),
+    ] {
+        window.classes[criticality.rank()].shed[reason.report_place().unwrap()].requests = requests;
     }
     assert_eq!(window.user_visible_share(), Some(5.0 / 16.0));
     window.classes[Critical.rank()].expired = 1;
@@ -340,7 +346,7 @@ fn spell_is_recorded_when_the_next_begins_just_as_it_ends() {
     server.serve(10, &[BATCH]).at += 294;
     assert_eq!(server.summary().shedding_for, Some(Duration::from_secs(304)));
     server.at += 5;
-    server.decide(Sheddable, Some(Cause::Overloaded), false, false);
+    server.decide(Sheddable, Some(Rejection::Overloaded), false, false);
     let summary = server.summary();
     assert_eq!(summary.shedding_for, Some(Duration::ZERO));
     let last = summary.last.map(|last| (last.lasted.as_secs(), last.ended.as_secs()));

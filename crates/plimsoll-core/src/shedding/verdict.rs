@@ -10,10 +10,10 @@
 //! The last row that holds counts. Two periods and one share decide:
 //!
 //! - *Throttled* is a period of shedding without a pause of five minutes. *Short* is a period of
-//!   shedding for want of capacity ([`Cause::is_shortage`]), also without such a pause: a customer
+//!   shedding for want of capacity ([`Rejection::is_shortage`]), also without such a pause: a customer
 //!   over its own limit tells nothing about capacity.
 //! - *Affected* begins at one lost request in a thousand over a minute. It ends at less than half
-//!   of that over five minutes ([`Cause::affects_users`]).
+//!   of that over five minutes ([`Rejection::affects_users`]).
 //!
 //! A beginning shows within a minute; an end counts only after five. So a gate that sheds every
 //! other minute keeps one verdict in place of two that alternate. The verdict is updated every ten
@@ -21,9 +21,8 @@
 
 use core::time::Duration;
 
-use super::Cause;
 use super::history::STEP;
-use crate::Timestamp;
+use crate::{Rejection, Timestamp};
 
 /// Pause that ends a period of shedding.
 pub(super) const PAUSE: Duration = Duration::from_secs(300);
@@ -123,9 +122,9 @@ impl Judge {
     }
 
     /// Notes a shed request.
-    pub(super) fn on_shed(&mut self, now: Timestamp, cause: Cause) {
+    pub(super) fn on_shed(&mut self, now: Timestamp, reason: Rejection) {
         Spell::extend(&mut self.shedding, now);
-        if cause.is_shortage() {
+        if reason.is_shortage() {
             Spell::extend(&mut self.short, now);
         }
     }

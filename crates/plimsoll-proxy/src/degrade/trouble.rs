@@ -2,19 +2,20 @@
 
 use http::{HeaderMap, StatusCode};
 use plimsoll::client;
-use plimsoll_wire::shed::{Shed, ShedReason};
+use plimsoll_core::Rejection;
+use plimsoll_wire::shed::Shed;
 
 use crate::config::Trouble;
 
 impl Trouble {
     /// The kind of a shed request.
-    pub(crate) fn of_shed(reason: ShedReason) -> Self {
+    pub(crate) fn of_shed(reason: Rejection) -> Self {
         match reason {
-            ShedReason::Overloaded | ShedReason::OverloadedNoRetry | ShedReason::Throttled => Self::Overloaded,
-            ShedReason::Saturated => Self::Saturated,
-            ShedReason::NoBackend | ShedReason::LameDuck => Self::NoBackend,
-            ShedReason::Deadline => Self::Deadline,
-            ShedReason::Quota => Self::Quota,
+            Rejection::Overloaded | Rejection::OverloadedNoRetry | Rejection::Throttled => Self::Overloaded,
+            Rejection::Saturated => Self::Saturated,
+            Rejection::NoBackend | Rejection::LameDuck => Self::NoBackend,
+            Rejection::Deadline => Self::Deadline,
+            Rejection::Quota => Self::Quota,
         }
     }
 

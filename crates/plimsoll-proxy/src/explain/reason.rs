@@ -60,10 +60,10 @@ pub(crate) mod tests {
 
     use http::{Response, StatusCode};
     use plimsoll::client::{Cause, ConnectError, Refused};
+    use plimsoll_core::rejection::Retry;
     use plimsoll_core::retry::Tells;
-    use plimsoll_core::{Criticality, Ratio};
+    use plimsoll_core::{Criticality, Ratio, Rejection};
     use plimsoll_wire::headers::X_PLIMSOLL_SHED;
-    use plimsoll_wire::shed::{Retry, TABLE};
 
     use super::*;
     use crate::request::answer;
@@ -109,12 +109,12 @@ pub(crate) mod tests {
         ];
         for tells in [Tells::Answer, Tells::DoNotRetry] {
             errors.push(Closed { address, cause: cause(), attempts, tells });
-            for why in TABLE.iter().map(|row| Some(row.reason)).chain([None]) {
+            for why in Rejection::SHED.iter().copied().map(Some).chain([None]) {
                 errors.push(ByBackend { address, refused: refused(why), attempts, tells });
             }
         }
         let after = waited;
-        errors.extend(TABLE.iter().map(|row| TurnedAway { reason: row.reason, waited, after, attempts }));
+        errors.extend(Rejection::SHED.iter().map(|&reason| TurnedAway { reason, waited, after, attempts }));
         errors
     }
 

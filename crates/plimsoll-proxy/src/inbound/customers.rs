@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use plimsoll::server::admission::DecisionCounter;
-use plimsoll_wire::shed::ShedReason;
+use plimsoll_core::Rejection;
 
 use crate::config::{Config, CustomerName};
 
@@ -63,7 +63,7 @@ impl Customers {
 
     /// A request of the customer with this number was admitted, shed for a reason, or both in a dry
     /// run.
-    pub(super) fn count(&self, customer: u64, is_admitted: bool, shed: Option<ShedReason>) {
+    pub(super) fn count(&self, customer: u64, is_admitted: bool, shed: Option<Rejection>) {
         let named = self.named.load();
         let found = named.binary_search_by_key(&customer, |(number, _)| *number);
         let decisions = found.map_or(&self.other, |place| &named[place].1.decisions);
@@ -103,8 +103,8 @@ mod tests {
         let customers = Customers::default();
         customers.set_names(&["acme", "other", "shop"], number_of);
         customers.count(number_of(b"acme"), true, None);
-        customers.count(number_of(b"acme"), false, Some(ShedReason::Quota));
-        customers.count(number_of(b"shop"), true, Some(ShedReason::Overloaded));
+        customers.count(number_of(b"acme"), false, Some(Rejection::Quota));
+        customers.count(number_of(b"shop"), true, Some(Rejection::Overloaded));
         for stranger in 0..1_000_u32 {
             customers.count(number_of(&stranger.to_be_bytes()), true, None);
         }

@@ -22,11 +22,11 @@ use std::sync::Arc;
 
 use plimsoll::server::admission::{Admission, Assessment, Facts, ForeignProcess, Gate, Permit};
 use plimsoll::system::MAX_OPEN_FILES;
-use plimsoll_core::Criticality;
 use plimsoll_core::admit::Mode;
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
-use plimsoll_wire::shed::{ShedAnswer, ShedReason};
+use plimsoll_core::{Criticality, Rejection};
+use plimsoll_wire::shed::ShedAnswer;
 
 use self::customers::Customers;
 pub(crate) use self::customers::names as customer_names;
@@ -117,7 +117,7 @@ impl Inbound {
     }
 
     /// An admitted request got no backend.
-    pub(crate) fn lost(&self, criticality: Criticality, assessment: Assessment, reason: ShedReason) {
+    pub(crate) fn lost(&self, criticality: Criticality, assessment: Assessment, reason: Rejection) {
         self.admission.lost(criticality, assessment, reason);
     }
 

@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use http::{HeaderMap, Response};
-use plimsoll_core::admit;
-use plimsoll_wire::shed::{Shed, ShedAnswer, ShedReason, TABLE};
+use plimsoll_core::rejection::Pushback;
+use plimsoll_core::{Rejection, admit};
+use plimsoll_wire::shed::{self, Shed, ShedAnswer};
 
 use super::Refusal;
 use crate::config::Trouble;
@@ -35,19 +36,21 @@ fn name(trouble: Option<Trouble>) -> &'static str {
 }
 
 fn shed_reasons(out: &mut String) {
-    for reason in TABLE.iter().map(|row| row.reason) {
+    for &reason in Rejection::SHED {
         let row = reason.row();
         writeln!(out, "{reason}").unwrap();
-        writeln!(out, "  table: {} {:?} {:?} {:?}", row.http.as_u16(), row.grpc, row.retry, row.pushback).unwrap();
-        writeln!(out, "  text: {}", row.message).unwrap();
+        let retry = row.header.unwrap().retry;
+        let pushback = row.pushback.map(|pushback| if pushback == Pushback::AtOnce { "1" } else { "-1" });
+        writeln!(out, "  table: {} {:?} {retry:?} {pushback:?}", row.http, shed::code(reason)).unwrap();
+        writeln!(out, "  text: {}", row.text).unwrap();
         for (grpc, after) in [(false, None), (false, LATER), (true, None), (true, LATER)] {
-            let response = reason.head(grpc, after);
+            let response = shed::head(reason, grpc, after);
             writeln!(out, "  head, gRPC {grpc}, after {after:?}: {}", head(&response)).unwrap();
             writeln!(out, "    read: {:?}", Shed::read(response.status(), response.headers())).unwrap();
         }
-        writeln!(out, "  by name: {:?}, of load: {}", ShedReason::from_name(row.name), reason.is_of_load()).unwrap();
-        let cause = reason.cause().map(|cause| (cause.name(), cause.is_shortage(), cause.affects_users()));
-        writeln!(out, "  report (name, shortage, affects users): {cause:?}").unwrap();
+        writeln!(out, "  by name: {:?}, of load: {}", Rejection::from_name(row.name), reason.is_of_load()).unwrap();
+        let reported = row.reported.map(|reported| (row.name, reported.is_shortage, reported.affects_users));
+        writeln!(out, "  report (name, shortage, affects users): {reported:?}").unwrap();
         writeln!(out, "  degraded as: {}", Trouble::of_shed(reason).name()).unwrap();
         writeln!(out, "  at a gate: {}", REASONS.contains(&reason)).unwrap();
     }

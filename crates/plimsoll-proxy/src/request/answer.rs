@@ -10,7 +10,7 @@ use http::{HeaderValue, Response, StatusCode};
 use plimsoll::client;
 use plimsoll_http1::{Framing, write};
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::shed::ShedAnswer;
+use plimsoll_wire::shed::{self, ShedAnswer};
 
 use crate::date;
 use crate::reason::Refusal;
@@ -62,8 +62,8 @@ pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<Respon
 /// The response to a shed request.
 fn for_shed(turned_away: ShedAnswer, is_grpc: bool) -> Response<ResponseBody> {
     let ShedAnswer { reason, after } = turned_away;
-    let message = if is_grpc { "" } else { reason.row().message };
-    with_text(reason.head(is_grpc, after), is_grpc, message)
+    let message = if is_grpc { "" } else { reason.row().text };
+    with_text(shed::head(reason, is_grpc, after), is_grpc, message)
 }
 
 /// The response in place of a switch to another protocol that was not asked for.

@@ -6,11 +6,10 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms};
 use plimsoll::server::admission::{Assessment, Facts, Permit};
-use plimsoll_core::Criticality;
 use plimsoll_core::slots::Holder;
 use plimsoll_core::throttle::ThrottlePolicy;
+use plimsoll_core::{Criticality, Rejection};
 use plimsoll_wire::metadata::{Metadata, say_criticality};
-use plimsoll_wire::shed::ShedReason;
 
 use crate::classify::{self, Claims, Class};
 use crate::config;
@@ -142,7 +141,7 @@ impl Target {
     }
 
     /// A request of this class found no backend after its gate said this.
-    pub(crate) fn lost(&self, class: Class, said: Assessment, reason: ShedReason) {
+    pub(crate) fn lost(&self, class: Class, said: Assessment, reason: Rejection) {
         if let Some(gate) = &self.gate {
             gate.inbound.lost(class.criticality, said, reason);
         }

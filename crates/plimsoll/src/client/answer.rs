@@ -1,14 +1,15 @@
 //! The answer of a gateway to a request that got no response, in HTTP and in gRPC.
 //!
 //! The status, the code and the text are in the table of ends ([`AttemptEnd`](super::attempt_end)) and in
-//! the table of answers without service ([`shed`](plimsoll_wire::shed)). The text names no backend: its
+//! the table of rejections ([`Rejection`]). The text names no backend: its
 //! reader may be a stranger. [`Error::in_full`] is for operators.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use plimsoll_core::Rejection;
 use plimsoll_core::retry::Tells;
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::shed::{ShedReason, say_no_retry};
+use plimsoll_wire::shed::{self, say_no_retry};
 
 use super::attempt_end::Gateway;
 use super::error::Error;
@@ -26,7 +27,7 @@ impl Error {
     pub fn to_response(&self, grpc: bool) -> Response<&'static str> {
         let (status, code, message) = self.row();
         let mut response = match self.shed_reason() {
-            Some(reason) => reason.head(grpc, self.retry_after()),
+            Some(reason) => shed::head(reason, grpc, self.retry_after()),
             None => {
                 let mut head = Response::new(());
                 if grpc {
@@ -51,7 +52,7 @@ impl Error {
     /// The reason in [`Error::to_response`]: the word that the caller sees. [`Error::reason`] may say more.
     #[must_use]
     pub fn answered_reason(&self) -> &'static str {
-        self.shed_reason().map_or_else(|| self.reason(), ShedReason::name)
+        self.shed_reason().map_or_else(|| self.reason(), Rejection::name)
     }
 
     /// The trailers of a forwarded gRPC response whose body failed with this error.
@@ -66,7 +67,7 @@ impl Error {
     /// The status, the code and the line for people.
     pub(crate) fn row(&self) -> (StatusCode, Code, &'static str) {
         match self.gateway() {
-            Gateway::Shed(reason) => (reason.row().http, reason.row().grpc, reason.row().message),
+            Gateway::Shed(reason) => (shed::status(reason), shed::code(reason), reason.row().text),
             Gateway::Own(status, code, message) => (status, code, message),
         }
     }
@@ -76,8 +77,9 @@ impl Error {
 mod tests {
     use std::time::Duration;
 
+    use plimsoll_core::rejection::Retry;
     use plimsoll_http1::Fault;
-    use plimsoll_wire::shed::{Retry, Shed};
+    use plimsoll_wire::shed::Shed;
 
     use super::*;
     use crate::client::{Cause, Refused};
@@ -92,7 +94,7 @@ mod tests {
         let refused = Refused {
             status: StatusCode::SERVICE_UNAVAILABLE,
             code: None,
-            why: Some(ShedReason::Overloaded),
+            why: Some(Rejection::Overloaded),
             retry: Retry::After,
             after,
             is_certain: true,
@@ -107,14 +109,14 @@ mod tests {
         let later = Some(Duration::from_secs(20));
         let timeout = Error::Timeout { after: Duration::from_secs(1), address: None, attempts: 1 };
         for (error, status, code, expected) in [
-            (Error::NoBackend, 503, Code::Unavailable, shed(ShedReason::NoBackend, Retry::After, None)),
-            (timeout, 504, Code::DeadlineExceeded, shed(ShedReason::Deadline, Retry::Never, None)),
-            (refused(Tells::Answer), 503, Code::Unavailable, shed(ShedReason::Overloaded, Retry::After, later)),
+            (Error::NoBackend, 503, Code::Unavailable, shed(Rejection::NoBackend, Retry::After, None)),
+            (timeout, 504, Code::DeadlineExceeded, shed(Rejection::Deadline, Retry::Never, None)),
+            (refused(Tells::Answer), 503, Code::Unavailable, shed(Rejection::Overloaded, Retry::After, later)),
             (
                 refused(Tells::DoNotRetry),
                 503,
                 Code::Unavailable,
-                shed(ShedReason::OverloadedNoRetry, Retry::Never, None),
+                shed(Rejection::OverloadedNoRetry, Retry::Never, None),
             ),
             (closed(Tells::DoNotRetry), 502, Code::Unavailable, never),
             (closed(Tells::Answer), 502, Code::Unavailable, None),

@@ -10,11 +10,10 @@
 //! ([`throttle`](plimsoll_core::throttle)).
 
 use http::StatusCode;
-use plimsoll_core::Outcome;
 use plimsoll_core::batch::{self, Fate};
 use plimsoll_core::retry::{Advice, Failure};
+use plimsoll_core::{Outcome, Rejection};
 use plimsoll_wire::grpc::Code;
-use plimsoll_wire::shed::ShedReason;
 
 /// The end of one attempt at a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +27,7 @@ pub(crate) enum AttemptEnd {
     /// A gRPC status after an accepted call: a backend behind this one had no time for it.
     ExpiredBehind,
     /// The backend shed the request, for a reason that it named.
-    Shed(ShedReason),
+    Shed(Rejection),
     /// The backend shed the request and named no reason: pushback, `Retry-After`, Envoy's mark.
     PushedBack,
     /// The same, with the advice never to retry.
@@ -148,8 +147,8 @@ pub(crate) enum Metric {
 /// The answer of a gateway to a request that ended so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gateway {
-    /// A row of [`shed::TABLE`](plimsoll_wire::shed::TABLE).
-    Shed(ShedReason),
+    /// The answer of this reason.
+    Shed(Rejection),
     /// Status, gRPC code and a line for people, which names no backend: its reader may be a stranger.
     Own(StatusCode, Code, &'static str),
 }
@@ -173,9 +172,9 @@ const CLOSED: Gateway = Gateway::Own(
     Code::Unavailable,
     "closed: the backend closed the connection before its answer was complete",
 );
-const NO_BACKEND: Gateway = Gateway::Shed(ShedReason::NoBackend);
-const QUOTA: Gateway = Gateway::Shed(ShedReason::Quota);
-const DEADLINE: Gateway = Gateway::Shed(ShedReason::Deadline);
+const NO_BACKEND: Gateway = Gateway::Shed(Rejection::NoBackend);
+const QUOTA: Gateway = Gateway::Shed(Rejection::Quota);
+const DEADLINE: Gateway = Gateway::Shed(Rejection::Deadline);
 
 /// A failure of these classes, without advice of the backend.
 const TURNED_AWAY: Option<Failure> = Some(Failure::TurnedAway(Advice::None));
@@ -186,7 +185,7 @@ impl AttemptEnd {
     /// The table.
     pub(crate) const fn row(self) -> Row {
         use batch::Failure as B;
-        use {Failure as Retry, Lesson as L, Metric as M, ShedReason as Why};
+        use {Failure as Retry, Lesson as L, Metric as M, Rejection as Why};
         const BROKEN: Option<Failure> = Some(Retry::Broken);
         const HELD_BACK: Option<Failure> = Some(Retry::HeldBack);
         const ELSEWHERE: Option<Failure> = Some(Retry::TurnedAway(Advice::Elsewhere));
@@ -266,7 +265,7 @@ impl Row {
     }
 
     /// A response without service, for a reason of the table of such responses.
-    const fn shed(why: ShedReason, throttle: Lesson, retry: Option<Failure>, batch: batch::Failure) -> Self {
+    const fn shed(why: Rejection, throttle: Lesson, retry: Option<Failure>, batch: batch::Failure) -> Self {
         Self::response(why.name(), Outcome::Overloaded, throttle, retry, batch, Gateway::Shed(why))
     }
 
@@ -341,7 +340,7 @@ mod tests {
 
     #[test]
     fn end_of_a_shed_request_answers_with_its_reason() {
-        for reason in plimsoll_wire::shed::TABLE.map(|row| row.reason) {
+        for &reason in Rejection::SHED {
             let row = AttemptEnd::Shed(reason).row();
             assert_eq!((row.name, row.gateway), (reason.name(), Gateway::Shed(reason)));
         }

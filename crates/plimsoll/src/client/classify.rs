@@ -24,10 +24,10 @@
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
-use plimsoll_core::Outcome;
+use plimsoll_core::{Outcome, Rejection};
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::{GRPC_RETRY_PUSHBACK_MS, X_ENVOY_OVERLOADED, X_PLIMSOLL_SHED};
-use plimsoll_wire::shed::{Shed, ShedReason, says_no_more_than_no_retry};
+use plimsoll_wire::shed::{Shed, says_no_more_than_no_retry};
 
 use super::attempt_end::AttemptEnd;
 
@@ -85,13 +85,13 @@ fn shed(headers: &HeaderMap) -> AttemptEnd {
 }
 
 /// Why a request was not served, as far as the head or the trailers of its answer say.
-fn reason(headers: &HeaderMap) -> Option<ShedReason> {
+fn reason(headers: &HeaderMap) -> Option<Rejection> {
     Shed::read(StatusCode::SERVICE_UNAVAILABLE, headers)?.reason
 }
 
 /// Whether it is the time of the request that was too short.
 fn is_too_late(headers: &HeaderMap) -> bool {
-    reason(headers) == Some(ShedReason::Deadline)
+    reason(headers) == Some(Rejection::Deadline)
 }
 
 fn is_shed(headers: &HeaderMap) -> bool {
@@ -129,13 +129,13 @@ mod tests {
 
     #[test]
     fn who_turns_away_says_why_and_has_not_failed() {
-        for row in &plimsoll_wire::shed::TABLE {
+        for &rejection in Rejection::SHED {
             for grpc in [false, true] {
-                let answer = row.reason.head(grpc, None);
-                assert_eq!(reason(answer.headers()), Some(row.reason), "{}", row.name);
-                let is_customers = row.reason == ShedReason::Quota;
+                let answer = plimsoll_wire::shed::head(rejection, grpc, None);
+                assert_eq!(reason(answer.headers()), Some(rejection), "{rejection}");
+                let is_customers = rejection == Rejection::Quota;
                 let expected = if is_customers { Outcome::RateLimited } else { Outcome::Overloaded };
-                assert_eq!(head(answer.status(), answer.headers(), grpc), Some(expected), "{}", row.name);
+                assert_eq!(head(answer.status(), answer.headers(), grpc), Some(expected), "{rejection}");
             }
         }
     }

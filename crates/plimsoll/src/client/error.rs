@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::retry::Tells;
-use plimsoll_core::{Criticality, Ratio};
+use plimsoll_core::{Criticality, Ratio, Rejection};
 use plimsoll_http1::Fault;
-use plimsoll_wire::shed::ShedReason;
 use rustix::io::Errno;
 
 use super::attempt_end::{AttemptEnd, Gateway};
@@ -57,8 +56,8 @@ pub enum Error {
     /// Batch work was shed: its queue was full, or it waited too long.
     #[error("batch request shed: {reason} (waited {waited:?}{})", Tries(*attempts))]
     TurnedAway {
-        /// The reason of the last backend; [`ShedReason::Overloaded`] if there was none.
-        reason: ShedReason,
+        /// The reason of the last backend; [`Rejection::Overloaded`] if there was none.
+        reason: Rejection,
         /// Time in the queue and at backends.
         waited: Duration,
         /// When to come again.
@@ -389,7 +388,7 @@ impl Error {
 
     /// The reason in the table of answers without service, if it has one.
     #[must_use]
-    pub fn shed_reason(&self) -> Option<ShedReason> {
+    pub fn shed_reason(&self) -> Option<Rejection> {
         match self.gateway() {
             Gateway::Shed(reason) => Some(reason),
             Gateway::Own(..) => None,
@@ -400,7 +399,7 @@ impl Error {
     pub(crate) fn gateway(&self) -> Gateway {
         match self.cause() {
             _ if self.tells() == Tells::DoNotRetry && matches!(self, Self::Refused { .. }) => {
-                Gateway::Shed(ShedReason::OverloadedNoRetry)
+                Gateway::Shed(Rejection::OverloadedNoRetry)
             }
             Ok(end) => end.row().gateway,
             Err(reason) => Gateway::Shed(reason),
@@ -408,12 +407,12 @@ impl Error {
     }
 
     /// The end of the last attempt; or the reason why there was none, or none that counts.
-    fn cause(&self) -> Result<AttemptEnd, ShedReason> {
+    fn cause(&self) -> Result<AttemptEnd, Rejection> {
         Ok(match self {
-            Self::NoBackend => return Err(ShedReason::NoBackend),
-            Self::Saturated { .. } => return Err(ShedReason::Saturated),
-            Self::Throttled { .. } => return Err(ShedReason::Throttled),
-            Self::NoRoom { .. } => return Err(ShedReason::OverloadedNoRetry),
+            Self::NoBackend => return Err(Rejection::NoBackend),
+            Self::Saturated { .. } => return Err(Rejection::Saturated),
+            Self::Throttled { .. } => return Err(Rejection::Throttled),
+            Self::NoRoom { .. } => return Err(Rejection::OverloadedNoRetry),
             Self::TurnedAway { reason, .. } => return Err(*reason),
             Self::Connect { cause, .. } => cause.end(),
             Self::Refused { refused, .. } => refused.end(),

@@ -17,10 +17,12 @@ use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
+use plimsoll_core::Rejection;
+use plimsoll_core::rejection::Retry;
 use plimsoll_core::retry::{self, Advice};
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::GRPC_RETRY_PUSHBACK_MS;
-use plimsoll_wire::shed::{Retry, Shed, ShedReason, says_no_more_than_no_retry};
+use plimsoll_wire::shed::{Shed, says_no_more_than_no_retry};
 
 use super::attempt_end::AttemptEnd;
 
@@ -32,7 +34,7 @@ pub struct Refused {
     /// The gRPC code.
     pub code: Option<Code>,
     /// The reason, if the answer states a known one.
-    pub why: Option<ShedReason>,
+    pub why: Option<Rejection>,
     /// The advice on retrying.
     pub retry: Retry,
     /// The time before a retry.
@@ -48,8 +50,8 @@ impl Refused {
         if let Some(Shed { reason, retry, after }) = Shed::read(status, headers) {
             // RFC 6585: this user has sent too many requests, so a retry is for the user to decide.
             let is_quota = status == StatusCode::TOO_MANY_REQUESTS || code == Some(Code::ResourceExhausted);
-            let reason = reason.or(is_quota.then_some(ShedReason::Quota));
-            let retry = if reason == Some(ShedReason::Quota) { Retry::Never } else { retry };
+            let reason = reason.or(is_quota.then_some(Rejection::Quota));
+            let retry = if reason == Some(Rejection::Quota) { Retry::Never } else { retry };
             let pushes_back = code.is_some() && headers.contains_key(GRPC_RETRY_PUSHBACK_MS);
             let is_certain = reason.is_some() || pushes_back && !says_no_more_than_no_retry(headers);
             return Some(Self { status, code, why: reason, retry, after, is_certain });

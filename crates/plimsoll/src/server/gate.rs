@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_core::Criticality;
 use plimsoll_core::admit::{Arrival, Mode};
-use plimsoll_wire::shed::{ShedAnswer, ShedReason};
+use plimsoll_core::{Criticality, Rejection};
+use plimsoll_wire::shed::ShedAnswer;
 
 use super::admission::{Admission, Decided, Facts, Gate, OwnProcess};
 use super::classify::Classified;
@@ -51,7 +51,7 @@ impl ServerGate {
     }
 
     /// A request got no slot, so the gate is not asked about it.
-    pub(super) fn got_no_slot(&self, classified: &Classified, reason: ShedReason, route: &dyn fmt::Display) {
+    pub(super) fn got_no_slot(&self, classified: &Classified, reason: Rejection, route: &dyn fmt::Display) {
         with_facts(classified, route, |facts| self.admission.shed_unasked(facts, reason));
     }
 

@@ -34,7 +34,7 @@ use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
-use plimsoll_wire::shed::ShedAnswer;
+use plimsoll_wire::shed::{self, ShedAnswer};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -287,10 +287,10 @@ impl fmt::Display for Asked<'_> {
 fn shed<B>(request: &Request<B>, turned_away: ShedAnswer, reporter: &Reporter) -> Response<OwnBody> {
     let is_grpc = grpc::is_grpc(request.headers());
     let ShedAnswer { reason, after } = turned_away;
-    let mut response = reason.head(is_grpc, after);
+    let mut response = shed::head(reason, is_grpc, after);
     let headers = response.headers_mut();
     headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(None));
-    let text = Bytes::from_static(reason.row().message.as_bytes());
+    let text = Bytes::from_static(reason.row().text.as_bytes());
     let body = if is_grpc {
         None
     } else {

@@ -113,6 +113,7 @@ pub use endpoints::MIN_REPORT_INTERVAL;
 pub use gate::AdmissionCounts;
 pub use layer::{ServerLayer, ServerService};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
+pub use plimsoll_core::Rejection;
 pub use plimsoll_core::admit::{InvalidQuota, Mode, Outlook, Pressure, QueueConfig, Quota};
 pub use plimsoll_core::classify::{Classifier, Trust};
 pub use plimsoll_core::shedding;

@@ -126,7 +126,7 @@ impl Future for Waits {
 mod tests {
     use std::time::Duration;
 
-    use plimsoll_wire::shed::ShedReason;
+    use plimsoll_core::Rejection;
 
     use super::*;
 
@@ -138,7 +138,7 @@ mod tests {
         places.enter(Criticality::Critical, deadline.map(|left| Instant::now() + left))
     }
 
-    async fn later(turn: Turn) -> Result<Place, ShedReason> {
+    async fn later(turn: Turn) -> Result<Place, Rejection> {
         match turn {
             Turn::Later(waits) => waits.await.map_err(|turned_away| turned_away.reason),
             _ => panic!("it does not wait"),
@@ -171,10 +171,10 @@ mod tests {
         let places = places(8);
         let _hangs = now(enter(&places, None));
         let begun = Instant::now();
-        assert_eq!(later(enter(&places, None)).await.err(), Some(ShedReason::Overloaded));
+        assert_eq!(later(enter(&places, None)).await.err(), Some(Rejection::Overloaded));
         assert_eq!(begun.elapsed(), QueueConfig::DEFAULT_MAX_WAIT);
         let soon = Duration::from_millis(20);
-        assert_eq!(later(enter(&places, Some(soon))).await.err(), Some(ShedReason::Deadline));
+        assert_eq!(later(enter(&places, Some(soon))).await.err(), Some(Rejection::Deadline));
         assert_eq!(begun.elapsed(), QueueConfig::DEFAULT_MAX_WAIT + soon);
     }
 
@@ -194,9 +194,9 @@ mod tests {
         let places = places(1);
         let hangs = now(enter(&places, None));
         let (first, second) = (enter(&places, None), enter(&places, None));
-        assert_eq!(later(first).await.err(), Some(ShedReason::Overloaded));
+        assert_eq!(later(first).await.err(), Some(Rejection::Overloaded));
         let less = places.enter(Criticality::Sheddable, None);
-        assert!(matches!(less, Turn::Never(ShedAnswer { reason: ShedReason::Overloaded, .. })));
+        assert!(matches!(less, Turn::Never(ShedAnswer { reason: Rejection::Overloaded, .. })));
         drop(hangs);
         assert!(later(second).await.is_ok());
     }

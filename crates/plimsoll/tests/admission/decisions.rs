@@ -6,13 +6,13 @@ use super::*;
 async fn a_server_with_more_to_do_than_it_can_turns_the_least_critical_away() {
     let layer = tiny().build();
     let answers = overload(&layer, Criticality::Critical).await;
-    assert!(answers.iter().any(|answer| is_shed(answer) == Some(ShedReason::Overloaded)));
+    assert!(answers.iter().any(|answer| is_shed(answer) == Some(Rejection::Overloaded)));
     let ok = service(|_| async { "served".to_owned() });
     let ask = async |headers: &[(&'static str, &str)], path: &str| {
         layer.layer(ok.clone()).oneshot(with(get(path), headers)).await.unwrap()
     };
     let lower = ask(&[("x-criticality", "sheddable")], "/").await;
-    assert_eq!((lower.status(), is_shed(&lower)), (StatusCode::SERVICE_UNAVAILABLE, Some(ShedReason::Overloaded)));
+    assert_eq!((lower.status(), is_shed(&lower)), (StatusCode::SERVICE_UNAVAILABLE, Some(Rejection::Overloaded)));
     assert!(lower.headers().contains_key("endpoint-load-metrics-bin"), "it reports its load all the same");
     assert!(text(lower).await.starts_with("overloaded"));
     let grpc = ask(&[("x-criticality", "sheddable"), ("content-type", "application/grpc")], "/s/m").await;
@@ -41,7 +41,7 @@ async fn what_is_turned_away_is_judged_by_who_loses_it() {
     assert_eq!(summary.verdict, Verdict::AsIntended);
     let class = summary.total[Criticality::Sheddable.rank()];
     assert_eq!((class.offered.requests, class.shed_total().requests), (40, turned_away));
-    assert!(class.shed[Cause::Overloaded as usize].requests > 0);
+    assert!(class.shed_for(Rejection::Overloaded).requests > 0);
     assert_eq!(summary.enough, None, "not known in the first ten minutes");
     assert_eq!((summary.customers[0].name.as_str(), summary.routes[0].name.as_str()), ("(none)", "GET /busy"));
     overload(&layer, Criticality::Critical).await;
@@ -58,7 +58,7 @@ async fn no_user_is_affected_by_what_had_no_time_when_it_came() {
         let ok = service(|_| async { String::new() });
         is_shed(&layer.layer(ok).oneshot(with(get("/"), &[("grpc-timeout", time)])).await.unwrap())
     };
-    let expired = async || assert_eq!(ask("0n").await, Some(ShedReason::Deadline));
+    let expired = async || assert_eq!(ask("0n").await, Some(Rejection::Deadline));
     expired().await;
     assert_eq!(ask("10S").await, None);
     drop(tokio::spawn(layer.layer(service(|_| std::future::pending())).oneshot(get("/"))));
@@ -66,10 +66,10 @@ async fn no_user_is_affected_by_what_had_no_time_when_it_came() {
     expired().await;
     let summary = layer.shedding_report().unwrap();
     let critical = summary.total[Criticality::Critical.rank()];
-    assert_eq!((critical.offered.requests, critical.shed[Cause::Deadline as usize].requests), (4, 2));
+    assert_eq!((critical.offered.requests, critical.shed_for(Rejection::Deadline).requests), (4, 2));
     assert_eq!((summary.verdict, summary.windows[0].user_visible_share()), (Verdict::AsIntended, Some(0.0)));
 
-    assert_eq!(ask("1m").await, Some(ShedReason::Deadline));
+    assert_eq!(ask("1m").await, Some(Rejection::Deadline));
     let summary = layer.shedding_report().unwrap();
     assert_eq!((summary.verdict, summary.windows[0].user_visible_share()), (Verdict::UsersAffected, Some(1.0 / 3.0)));
 }
@@ -85,7 +85,7 @@ async fn who_has_been_turned_away_elsewhere_is_told_to_give_up() {
         last = Some(layer.layer(ok.clone()).oneshot(retry).await.unwrap());
     }
     let shed = last.map(|response| Shed::read(response.status(), response.headers()).unwrap()).unwrap();
-    assert_eq!((shed.reason, shed.retry), (Some(ShedReason::OverloadedNoRetry), Retry::Never));
+    assert_eq!((shed.reason, shed.retry), (Some(Rejection::OverloadedNoRetry), Retry::Never));
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn what_cannot_be_answered_in_time_is_not_begun() {
     for (header, value) in [("x-envoy-expected-rq-timeout-ms", "1"), ("grpc-timeout", "1n")] {
         let request = with(get("/busy"), &[(header, value)]);
         let response = layer.layer(ok.clone()).oneshot(request).await.unwrap();
-        assert_eq!((response.status(), is_shed(&response)), (StatusCode::GATEWAY_TIMEOUT, Some(ShedReason::Deadline)));
+        assert_eq!((response.status(), is_shed(&response)), (StatusCode::GATEWAY_TIMEOUT, Some(Rejection::Deadline)));
     }
 }
 

@@ -38,7 +38,7 @@ async fn a_customer_uses_no_more_than_its_limit_and_another_does_not_notice() {
         } else {
             assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
             let shed = Shed::read(response.status(), response.headers()).unwrap();
-            assert_eq!((shed.reason, shed.retry), (Some(ShedReason::Quota), Retry::After));
+            assert_eq!((shed.reason, shed.retry), (Some(Rejection::Quota), Retry::After));
             assert!(shed.after.is_some_and(|after| after >= Duration::from_secs(1)), "{shed:?}");
             over += 1;
         }

@@ -25,15 +25,16 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{Client, Cluster, ClusterConfig};
-use plimsoll::server::shedding::{Cause, Verdict};
+use plimsoll::server::shedding::Verdict;
 use plimsoll::server::{
     Classifier, Cohort, Customer, Lifecycle, Mode, Outlook, Pressure, QueueConfig, Quota, RequestContext, ServerBody,
     ServerLayer, ServerLayerBuilder, Signal, Trust, bind, charge, current, pressure, spawn, spawn_blocking, used,
 };
-use plimsoll_core::Criticality;
+use plimsoll_core::rejection::Retry;
+use plimsoll_core::{Criticality, Rejection};
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::metadata::Metadata;
-use plimsoll_wire::shed::{Retry, Shed, ShedReason};
+use plimsoll_wire::shed::Shed;
 use rustix::time::{ClockId, clock_gettime};
 use tower::{Layer as _, Service, ServiceExt as _};
 
@@ -111,6 +112,6 @@ async fn overload(layer: &ServerLayer, criticality: Criticality) -> Vec<Response
     join_all(requests).await.into_iter().map(Result::unwrap).collect()
 }
 
-fn is_shed(response: &Response<ServerBody<Body>>) -> Option<ShedReason> {
+fn is_shed(response: &Response<ServerBody<Body>>) -> Option<Rejection> {
     Shed::read(response.status(), response.headers())?.reason
 }

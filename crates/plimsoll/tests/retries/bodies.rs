@@ -9,7 +9,7 @@ async fn a_body_longer_than_what_is_kept_is_sent_once() {
             let full = Server::start(speaks, |request| {
                 Box::pin(async move {
                     request.into_body().collect().await.unwrap();
-                    shed(ShedReason::Overloaded, false).await
+                    shed(Rejection::Overloaded, false).await
                 })
             })
             .await;

@@ -108,7 +108,7 @@ async fn a_total_failure_adds_a_tenth_and_callers_are_told_not_to_retry() {
     for _ in 0..requests {
         let response = client.send(get("/")).await.unwrap();
         let shed = Shed::read(response.status(), response.headers()).unwrap();
-        assert_eq!((shed.reason, shed.retry), (Some(ShedReason::OverloadedNoRetry), Retry::Never));
+        assert_eq!((shed.reason, shed.retry), (Some(Rejection::OverloadedNoRetry), Retry::Never));
     }
     let sent: usize = full.iter().map(Server::requests).sum();
     assert!(sent as f64 <= 1.1 * f64::from(requests) + 10.0, "{sent}: ten are a new client's");
@@ -140,7 +140,7 @@ async fn the_answer_of_an_only_backend_is_passed_on_as_it_is() {
     let shed = Shed::read(response.status(), response.headers()).unwrap();
     assert_eq!(
         (shed.reason, shed.retry),
-        (Some(ShedReason::Overloaded), Retry::Elsewhere),
+        (Some(Rejection::Overloaded), Retry::Elsewhere),
         "its caller may know others"
     );
     assert_eq!((full.requests(), given_up(&cluster.counts(), NoRetryReason::NoOther)), (1, 1));

@@ -208,7 +208,7 @@ async fn when_everything_is_slow_hedges_are_a_tenth() {
 async fn an_attempt_that_fails_leaves_it_to_the_other() {
     let ((slow_one, at_slow), (full, _)) = (
         slow(Speaks::Http1, || late(300, || text("late"))).await,
-        slow(Speaks::Http1, || shed(ShedReason::Overloaded, false)).await,
+        slow(Speaks::Http1, || shed(Rejection::Overloaded, false)).await,
     );
     let cluster = running(hedging(Protocol::Auto), &[&slow_one, &full]).await;
     let client = warm(&cluster).await;
@@ -312,7 +312,7 @@ async fn how_little_time_a_caller_has_says_nothing_of_how_long_answers_take() {
 async fn where_both_fail_it_goes_on_as_after_two_attempts() {
     for (speaks, protocol) in [(Speaks::Http1, Protocol::Http1), (Speaks::Http2(100), Protocol::Http2)] {
         for (most, third) in [(2, None), (3, Some("ok"))] {
-            let full = || late(150, || shed(ShedReason::Overloaded, false));
+            let full = || late(150, || shed(Rejection::Overloaded, false));
             let ((one, at_one), (two, at_two), (well, at_well)) =
                 (slow(speaks, full).await, slow(speaks, full).await, slow(speaks, || text("ok")).await);
             let mut config = hedging(protocol);
@@ -340,7 +340,7 @@ async fn where_both_fail_it_goes_on_as_after_two_attempts() {
             } else {
                 assert_eq!(next, [NextStep::Hedged, NextStep::GaveUp(NoRetryReason::TooMany)]);
                 let told = Shed::read(response.status(), response.headers()).unwrap();
-                assert_eq!((told.reason, told.retry), (Some(ShedReason::OverloadedNoRetry), Retry::Never));
+                assert_eq!((told.reason, told.retry), (Some(Rejection::OverloadedNoRetry), Retry::Never));
             }
             assert_eq!(cluster.counts().hedges, HedgeCounts { sent: 1, won: 0, denied: 0 });
             assert_eq!(at_one.lock().unwrap().len() + at_two.lock().unwrap().len(), 2);

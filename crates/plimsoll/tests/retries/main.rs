@@ -27,11 +27,12 @@ use plimsoll::client::{
 };
 use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::health::State;
+use plimsoll_core::rejection::Retry;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, Tells};
 use plimsoll_core::throttle::ThrottlePolicy;
-use plimsoll_core::{Criticality, Ratio};
+use plimsoll_core::{Criticality, Ratio, Rejection};
 use plimsoll_wire::grpc::Code;
-use plimsoll_wire::shed::{Retry, Shed, ShedReason};
+use plimsoll_wire::shed::{self, Shed};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -45,8 +46,8 @@ fn rich() -> ClusterConfig {
 }
 
 /// An answer without service, as a gate of ours gives it.
-fn shed(reason: ShedReason, is_grpc: bool) -> Answer {
-    now(reason.head(is_grpc, None).map(|()| Empty::new().boxed()))
+fn shed(reason: Rejection, is_grpc: bool) -> Answer {
+    now(shed::head(reason, is_grpc, None).map(|()| Empty::new().boxed()))
 }
 
 /// The headers of the requests that came to a server.
@@ -54,7 +55,7 @@ type Seen = Arc<Mutex<Vec<HeaderMap>>>;
 
 /// A server that sheds all requests, and records them.
 async fn overloaded(speaks: Speaks, is_grpc: bool) -> (Server, Seen) {
-    refusing(speaks, move || shed(ShedReason::Overloaded, is_grpc)).await
+    refusing(speaks, move || shed(Rejection::Overloaded, is_grpc)).await
 }
 
 async fn refusing(speaks: Speaks, answer: impl Fn() -> Answer + Send + Sync + 'static) -> (Server, Seen) {

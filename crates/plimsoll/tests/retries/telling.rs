@@ -13,9 +13,9 @@ async fn whoever_was_turned_away_everywhere_is_told_not_to_retry_whatever_the_ba
         now(response)
     };
     for (speaks, answer) in [
-        (Speaks::Http1, (|| shed(ShedReason::LameDuck, false)) as fn() -> Answer),
-        (Speaks::Http1, || shed(ShedReason::Saturated, false)),
-        (Speaks::Http2(100), || shed(ShedReason::LameDuck, true)),
+        (Speaks::Http1, (|| shed(Rejection::LameDuck, false)) as fn() -> Answer),
+        (Speaks::Http1, || shed(Rejection::Saturated, false)),
+        (Speaks::Http2(100), || shed(Rejection::LameDuck, true)),
         (Speaks::Http2(100), pushback),
     ] {
         let ((one, _), (two, _)) = (refusing(speaks, answer).await, refusing(speaks, answer).await);
@@ -26,7 +26,7 @@ async fn whoever_was_turned_away_everywhere_is_told_not_to_retry_whatever_the_ba
             request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
         }
         let response = Client::new(&cluster).send(request).await.unwrap();
-        let expected = Shed { reason: Some(ShedReason::OverloadedNoRetry), retry: Retry::Never, after: None };
+        let expected = Shed { reason: Some(Rejection::OverloadedNoRetry), retry: Retry::Never, after: None };
         assert_eq!(Shed::read(response.status(), response.headers()), Some(expected));
         let pushback = response.headers().get("grpc-retry-pushback-ms");
         assert_eq!(pushback.is_some_and(|pushback| pushback == "-1"), is_grpc);
@@ -38,16 +38,16 @@ async fn whoever_was_turned_away_everywhere_is_told_not_to_retry_whatever_the_ba
 #[tokio::test]
 async fn whoever_waited_for_nobody_is_told_what_the_backend_said() {
     for (after, reason, retry_after) in [
-        (Some(Duration::ZERO), ShedReason::Overloaded, Some(Duration::ZERO)),
+        (Some(Duration::ZERO), Rejection::Overloaded, Some(Duration::ZERO)),
         // It names no time: there was nothing to wait for but luck.
-        (None, ShedReason::OverloadedNoRetry, None),
+        (None, Rejection::OverloadedNoRetry, None),
     ] {
         let drained: Arc<Mutex<Option<Cluster>>> = Arc::default();
         let cluster = drained.clone();
         let answer = move || {
             let cluster = cluster.lock().unwrap().clone().unwrap();
             cluster.backends().iter().for_each(|view| assert!(cluster.drain(view.backend.address())));
-            let mut head = ShedReason::Overloaded.head(false, None);
+            let mut head = shed::head(Rejection::Overloaded, false, None);
             head.headers_mut().insert("x-plimsoll-shed", "reason=overloaded, retry=after".parse().unwrap());
             if let Some(after) = after {
                 head.headers_mut().insert("retry-after", after.as_secs().into());
@@ -73,9 +73,9 @@ async fn whoever_waited_for_nobody_is_told_what_the_backend_said() {
 #[tokio::test]
 async fn whoever_is_told_not_to_retry_does_not() {
     for (speaks, answer) in [
-        (Speaks::Http1, (|| shed(ShedReason::OverloadedNoRetry, false)) as fn() -> Answer),
-        (Speaks::Http1, || shed(ShedReason::Quota, false)),
-        (Speaks::Http2(100), || shed(ShedReason::OverloadedNoRetry, true)),
+        (Speaks::Http1, (|| shed(Rejection::OverloadedNoRetry, false)) as fn() -> Answer),
+        (Speaks::Http1, || shed(Rejection::Quota, false)),
+        (Speaks::Http2(100), || shed(Rejection::OverloadedNoRetry, true)),
         (Speaks::Http2(100), || {
             let mut response = Response::new(Empty::new().boxed());
             let fields =
@@ -128,5 +128,5 @@ async fn with_one_attempt_answers_are_passed_on_as_they_come() {
     let client = Client::new(&cluster);
     let response = client.send(get("/")).await.unwrap();
     let shed = Shed::read(response.status(), response.headers()).unwrap();
-    assert_eq!((shed.reason, one.requests() + two.requests()), (Some(ShedReason::Overloaded), 1));
+    assert_eq!((shed.reason, one.requests() + two.requests()), (Some(Rejection::Overloaded), 1));
 }

@@ -17,7 +17,7 @@ async fn nothing_is_held_back_after_a_restart() {
     port.bind(address).unwrap();
     for _ in 0..100 {
         let error = client.send(get("/")).await.unwrap_err();
-        assert_eq!(error.shed_reason(), Some(ShedReason::NoBackend), "{error}");
+        assert_eq!(error.shed_reason(), Some(Rejection::NoBackend), "{error}");
     }
     assert_eq!(cluster.counts().throttled, [0; 4]);
     assert!(given_up(&cluster.counts(), NoRetryReason::NoOther) > 0, "nobody else could be connected to");
@@ -30,7 +30,7 @@ async fn nothing_is_held_back_after_a_restart() {
 #[tokio::test]
 async fn requests_that_would_be_turned_away_are_not_sent_and_others_are() {
     let server = Server::start(Speaks::Http1, |request| {
-        if request.uri().path() == "/sheddable" { shed(ShedReason::Overloaded, false) } else { text("ok") }
+        if request.uri().path() == "/sheddable" { shed(Rejection::Overloaded, false) } else { text("ok") }
     })
     .await;
     let cluster = running(plain_config(), &[&server]).await;
@@ -43,7 +43,7 @@ async fn requests_that_would_be_turned_away_are_not_sent_and_others_are() {
             Ok(response) => assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE),
             Err(error) => {
                 assert!(matches!(error, Error::Throttled { criticality: Criticality::Sheddable, .. }), "{error}");
-                assert_eq!((error.shed_reason(), error.nothing_sent()), (Some(ShedReason::Throttled), true));
+                assert_eq!((error.shed_reason(), error.nothing_sent()), (Some(Rejection::Throttled), true));
                 held += 1;
             }
         }
@@ -68,7 +68,7 @@ async fn requests_that_would_be_turned_away_are_not_sent_and_others_are() {
 #[tokio::test]
 async fn nothing_is_held_back_from_one_who_holds_back() {
     for (speaks, is_grpc) in [(Speaks::Http1, false), (Speaks::Http2(100), true)] {
-        let (server, seen) = refusing(speaks, move || shed(ShedReason::Throttled, is_grpc)).await;
+        let (server, seen) = refusing(speaks, move || shed(Rejection::Throttled, is_grpc)).await;
         let cluster = running(plain_config(), &[&server]).await;
         let client = Client::new(&cluster);
         for _ in 0..200 {
@@ -78,7 +78,7 @@ async fn nothing_is_held_back_from_one_who_holds_back() {
             }
             let response = client.send(request).await.unwrap();
             let shed = Shed::read(response.status(), response.headers()).unwrap();
-            assert_eq!((shed.reason, shed.retry), (Some(ShedReason::Throttled), Retry::Never));
+            assert_eq!((shed.reason, shed.retry), (Some(Rejection::Throttled), Retry::Never));
         }
         assert_eq!((cluster.counts().throttled, seen.lock().unwrap().len()), ([0; 4], 200));
     }
@@ -88,8 +88,8 @@ async fn nothing_is_held_back_from_one_who_holds_back() {
 #[tokio::test]
 async fn a_deadline_that_is_too_short_says_nothing_of_who_turns_the_request_away() {
     for (speaks, is_grpc) in [(Speaks::Http1, false), (Speaks::Http2(100), true)] {
-        let one = refusing(speaks, move || shed(ShedReason::Deadline, is_grpc)).await.0;
-        let two = refusing(speaks, move || shed(ShedReason::Deadline, is_grpc)).await.0;
+        let one = refusing(speaks, move || shed(Rejection::Deadline, is_grpc)).await.0;
+        let two = refusing(speaks, move || shed(Rejection::Deadline, is_grpc)).await.0;
         let cluster = running(plain_config(), &[&one, &two]).await;
         let client = Client::new(&cluster);
         for _ in 0..200 {
@@ -99,7 +99,7 @@ async fn a_deadline_that_is_too_short_says_nothing_of_who_turns_the_request_away
             }
             let response = client.send(request).await.unwrap();
             let shed = Shed::read(response.status(), response.headers()).unwrap();
-            assert_eq!((shed.reason, shed.retry), (Some(ShedReason::Deadline), Retry::Never));
+            assert_eq!((shed.reason, shed.retry), (Some(Rejection::Deadline), Retry::Never));
             response.into_body().collect().await.unwrap();
         }
         assert_eq!(cluster.counts().throttled, [0; 4]);

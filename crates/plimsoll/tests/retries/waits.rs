@@ -6,12 +6,12 @@ use super::*;
 #[tokio::test]
 async fn a_wait_that_is_longer_than_anybody_waits_is_for_the_caller_to_wait() {
     let later =
-        || now(ShedReason::Overloaded.head(false, Some(Duration::from_secs(30))).map(|()| Empty::new().boxed()));
+        || now(shed::head(Rejection::Overloaded, false, Some(Duration::from_secs(30))).map(|()| Empty::new().boxed()));
     let ((one, _), (two, _)) = (refusing(Speaks::Http1, later).await, refusing(Speaks::Http1, later).await);
     let cluster = running(rich(), &[&one, &two]).await;
     let response = Client::new(&cluster).send(get("/")).await.unwrap();
     let expected =
-        Shed { reason: Some(ShedReason::Overloaded), retry: Retry::After, after: Some(Duration::from_secs(30)) };
+        Shed { reason: Some(Rejection::Overloaded), retry: Retry::After, after: Some(Duration::from_secs(30)) };
     assert_eq!(Shed::read(response.status(), response.headers()), Some(expected));
     assert_eq!(given_up(&cluster.counts(), NoRetryReason::TooLong), 1);
 }
@@ -34,7 +34,7 @@ async fn whoever_leaves_before_a_retry_is_made_has_not_used_it() {
 async fn a_retry_is_not_made_with_less_time_left_than_answers_usually_take() {
     let answer = |request: Request<hyper::body::Incoming>| -> Answer {
         if request.headers().contains_key("x-envoy-expected-rq-timeout-ms") {
-            return shed(ShedReason::Overloaded, false);
+            return shed(Rejection::Overloaded, false);
         }
         Box::pin(async {
             tokio::time::sleep(Duration::from_millis(12)).await;

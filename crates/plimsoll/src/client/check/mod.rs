@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, StatusCode};
-use plimsoll_core::LoadReport;
 use plimsoll_core::health::CheckOutcome;
-use plimsoll_wire::shed::{Shed, ShedReason};
+use plimsoll_core::{LoadReport, Rejection};
+use plimsoll_wire::shed::Shed;
 
 pub(crate) use self::vigil::vigil;
 use super::backend::Backend;
@@ -39,7 +39,7 @@ impl From<CheckOutcome> for Finding {
 /// Whether the backend is too loaded for this check: it serves others then, and must keep its
 /// requests. As a lame duck it would pass them to its peers, which would be lame ducks next.
 fn is_busy(status: StatusCode, headers: &HeaderMap) -> bool {
-    Shed::read(status, headers).and_then(|shed| shed.reason).is_some_and(ShedReason::is_of_load)
+    Shed::read(status, headers).and_then(|shed| shed.reason).is_some_and(Rejection::is_of_load)
 }
 
 /// Checks `backend` once, as `config` says. An error is no evidence: the check could not be made.

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use plimsoll_core::BackendId;
 use plimsoll_core::batch::{self, BatchFailure, GiveUpReason, History, Reason};
 use plimsoll_core::retry::Repeat;
+use plimsoll_core::{BackendId, Rejection};
 use plimsoll_wire::grpc;
-use plimsoll_wire::shed::ShedReason;
 
 use super::again::Repeatability;
 use super::{Call, Turn, version};
@@ -184,11 +183,11 @@ impl<B: RequestBody> Call<'_, B> {
     /// The request ends while it waits.
     fn turned_away(&mut self, after: Duration) -> Error {
         let reason = match self.batch.as_ref().map(|waiting| waiting.history.reason()) {
-            Some(Reason::Overloaded) | None => ShedReason::Overloaded,
-            Some(Reason::Throttled) => ShedReason::Throttled,
-            Some(Reason::LameDuck) => ShedReason::LameDuck,
-            Some(Reason::Saturated) => ShedReason::Saturated,
-            Some(Reason::NoBackend) => ShedReason::NoBackend,
+            Some(Reason::Overloaded) | None => Rejection::Overloaded,
+            Some(Reason::Throttled) => Rejection::Throttled,
+            Some(Reason::LameDuck) => Rejection::LameDuck,
+            Some(Reason::Saturated) => Rejection::Saturated,
+            Some(Reason::NoBackend) => Rejection::NoBackend,
         };
         let waited = self.pool.cluster().now().since(self.started);
         Error::TurnedAway { reason, waited, after, attempts: self.made }

@@ -14,9 +14,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use plimsoll_core::batch::{BatchConfig, History};
 use plimsoll_core::retry::Tells;
-use plimsoll_core::{Criticality, Ratio, Timestamp};
+use plimsoll_core::{Criticality, Ratio, Rejection, Timestamp};
 use plimsoll_http1::Fault;
-use plimsoll_wire::shed::{ShedReason, TABLE};
 use rustix::io::Errno;
 use tokio::io::AsyncWriteExt as _;
 
@@ -137,7 +136,10 @@ const CODES: [&str; 7] = ["0", "4", "5", "8", "13", "14", "99"];
 
 /// All fields by their short names: the advice, and the reasons of the table.
 fn advice() -> impl Iterator<Item = (&'static str, HeaderMap)> {
-    let reasons = TABLE.iter().map(|row| (row.name, headers(&[("x-plimsoll-shed", row.header)])));
+    let reasons = Rejection::SHED.iter().filter_map(|reason| {
+        let header = reason.header(None)?;
+        Some((reason.name(), headers(&[("x-plimsoll-shed", header.value)])))
+    });
     ADVICE.iter().map(|(name, fields)| (*name, headers(fields))).chain(reasons)
 }
 
@@ -256,7 +258,7 @@ async fn errors() -> Vec<(String, Error)> {
         ("preempted".to_owned(), Error::Preempted),
         ("cut off".to_owned(), Error::CutOff { address }),
     ];
-    for reason in TABLE.map(|row| row.reason) {
+    for &reason in Rejection::SHED {
         let error = Error::TurnedAway { reason, waited: second, after: second, attempts: 1 };
         all.push((format!("batch {}", reason.name()), error));
     }
@@ -266,12 +268,12 @@ async fn errors() -> Vec<(String, Error)> {
             all.push((format!("connect, {name}, seen: {was_seen}"), error));
         }
     }
-    let whys = TABLE.iter().map(|row| Some(row.reason)).chain([None]);
+    let whys = Rejection::SHED.iter().copied().map(Some).chain([None]);
     for (why, tells) in whys.flat_map(|why| [(why, Tells::Answer), (why, Tells::DoNotRetry)]) {
-        use plimsoll_wire::shed::Retry;
+        use plimsoll_core::rejection::Retry;
         let (status, is_certain) = (StatusCode::SERVICE_UNAVAILABLE, why.is_some());
         let refused = Refused { status, code: None, why, retry: Retry::After, after, is_certain };
-        let name = why.map_or("unnamed", ShedReason::name);
+        let name = why.map_or("unnamed", Rejection::name);
         all.push((format!("refused, {name}, {tells:?}"), Error::Refused { address, refused, attempts: 1, tells }));
     }
     for (name, cause) in [

@@ -2,20 +2,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plimsoll_wire::shed::ShedReason;
+use plimsoll_core::Rejection;
 
 /// The reasons of a gate that sheds requests.
-pub const REASONS: [ShedReason; 4] =
-    [ShedReason::Overloaded, ShedReason::OverloadedNoRetry, ShedReason::Deadline, ShedReason::Quota];
+pub const REASONS: [Rejection; 4] =
+    [Rejection::Overloaded, Rejection::OverloadedNoRetry, Rejection::Deadline, Rejection::Quota];
 
 /// The position of a reason in [`REASONS`]; `None` for reasons that no gate has.
-const fn index(reason: ShedReason) -> Option<usize> {
+const fn index(reason: Rejection) -> Option<usize> {
     match reason {
-        ShedReason::Overloaded => Some(0),
-        ShedReason::OverloadedNoRetry => Some(1),
-        ShedReason::Deadline => Some(2),
-        ShedReason::Quota => Some(3),
-        ShedReason::Throttled | ShedReason::LameDuck | ShedReason::Saturated | ShedReason::NoBackend => None,
+        Rejection::Overloaded => Some(0),
+        Rejection::OverloadedNoRetry => Some(1),
+        Rejection::Deadline => Some(2),
+        Rejection::Quota => Some(3),
+        Rejection::Throttled | Rejection::LameDuck | Rejection::Saturated | Rejection::NoBackend => None,
     }
 }
 
@@ -44,7 +44,7 @@ pub struct Decided {
 
 impl DecisionCounter {
     /// Counts one request. `shed` is the reason, if it was shed or would have been.
-    pub fn count(&self, is_admitted: bool, shed: Option<ShedReason>) {
+    pub fn count(&self, is_admitted: bool, shed: Option<Rejection>) {
         if is_admitted {
             self.admitted.fetch_add(1, Ordering::Relaxed);
         }
@@ -67,25 +67,25 @@ impl Decided {
     #[must_use]
     pub fn by_name(&self) -> [(&'static str, u64); 1 + REASONS.len()] {
         let Self { admitted, overloaded, overloaded_no_retry, deadline, quota } = *self;
-        let [a, b, c, d] = REASONS.map(ShedReason::name);
+        let [a, b, c, d] = REASONS.map(Rejection::name);
         [("admitted", admitted), (a, overloaded), (b, overloaded_no_retry), (c, deadline), (d, quota)]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_wire::shed::TABLE;
+    use plimsoll_core::Rejection;
 
     use super::*;
 
     #[test]
     fn every_reason_of_a_gate_has_a_count_of_its_own() {
-        let counted = TABLE.map(|row| {
+        let counted = Rejection::ALL.map(|reason| {
             let counter = DecisionCounter::default();
-            counter.count(false, Some(row.reason));
+            counter.count(false, Some(reason));
             counter.read().by_name().into_iter().find(|(_, count)| *count > 0).map(|(name, _)| name)
         });
-        let expected = TABLE.map(|row| REASONS.contains(&row.reason).then_some(row.name));
+        let expected = Rejection::ALL.map(|reason| REASONS.contains(&reason).then_some(reason.name()));
         assert_eq!(counted, expected);
     }
 
@@ -93,7 +93,7 @@ mod tests {
     fn request_shed_in_a_dry_run_counts_twice() {
         let counter = DecisionCounter::default();
         counter.count(true, None);
-        counter.count(true, Some(ShedReason::Quota));
+        counter.count(true, Some(Rejection::Quota));
         assert_eq!(counter.read(), Decided { admitted: 2, quota: 1, ..Decided::default() });
     }
 }

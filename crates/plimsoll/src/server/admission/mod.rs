@@ -28,8 +28,8 @@ use parking_lot::{Mutex, MutexGuard};
 use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Pressure, Standing};
 use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::Loads;
-use plimsoll_core::{Criticality, Timestamp};
-use plimsoll_wire::shed::{ShedAnswer, ShedReason};
+use plimsoll_core::{Criticality, Rejection, Timestamp};
+use plimsoll_wire::shed::ShedAnswer;
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
@@ -102,7 +102,7 @@ pub struct Facts<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Assessment {
     /// The reason for which the request is shed, or would be without the dry run.
-    pub shed: Option<ShedReason>,
+    pub shed: Option<Rejection>,
     /// Whether the gate only counts the requests that it would shed.
     pub is_dry_run: bool,
     /// The expected cost, in CPU-seconds.
@@ -211,7 +211,7 @@ impl<S: Signals> Admission<S> {
     }
 
     /// Accounts for a request that is shed without a question to the gate.
-    pub fn shed_unasked(&self, facts: &Facts<'_>, reason: ShedReason) {
+    pub fn shed_unasked(&self, facts: &Facts<'_>, reason: Rejection) {
         let (expected, capacity) = {
             let gate = &self.gate.lock().gate;
             (gate.expected(facts.arrival.kind), gate.capacity())
@@ -221,13 +221,11 @@ impl<S: Signals> Admission<S> {
     }
 
     /// Accounts for a request that was admitted, and then lost for another reason.
-    pub fn lost(&self, criticality: Criticality, assessment: Assessment, reason: ShedReason) {
-        if let Some(cause) = reason.cause() {
-            self.shedding.lock().on_lost(self.gate.now(), criticality, assessment.expected, cause);
-        }
+    pub fn lost(&self, criticality: Criticality, assessment: Assessment, reason: Rejection) {
+        self.shedding.lock().on_lost(self.gate.now(), criticality, assessment.expected, reason);
     }
 
-    fn account(&self, now: Timestamp, facts: &Facts<'_>, cost: f64, capacity: f64, shed: Option<ShedReason>) {
+    fn account(&self, now: Timestamp, facts: &Facts<'_>, cost: f64, capacity: f64, shed: Option<Rejection>) {
         let &Facts { arrival: Arrival { criticality, kind, quota, is_retry, .. }, is_expired, customer, route } = facts;
         self.shedding.lock().on_decision(
             now,
@@ -235,7 +233,7 @@ impl<S: Signals> Admission<S> {
                 criticality,
                 cost,
                 is_retry,
-                shed: shed.and_then(ShedReason::cause),
+                shed,
                 is_expired,
                 customer: KeyedName { key: kind.customer, name: customer },
                 quota,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use plimsoll_core::admit::{Outlook, ProcessCounters, Quota};
 use plimsoll_core::meter::Kind;
-use plimsoll_core::shedding::{Cause, Verdict};
+use plimsoll_core::shedding::Verdict;
 use plimsoll_core::signal::{Memory, Readings, ResourceConfig, Signal};
 
 use super::foreign::Usage;
@@ -198,10 +198,10 @@ async fn shed_requests_are_judged_by_customer_and_cause() {
     let [minute, ..] = summary().windows;
     let class = minute.classes[Criticality::Sheddable.rank()];
     let shed = permits.iter().filter(|permit| permit.is_err()).count() as u64;
-    assert_eq!((class.offered.requests, class.shed[Cause::Overloaded as usize].requests), (1_000, shed));
+    assert_eq!((class.offered.requests, class.shed_for(Rejection::Overloaded).requests), (1_000, shed));
     assert_eq!(summary().customers[0].name.as_str(), "ann");
 
     let assessment = admission.ask(&facts(Criticality::CriticalPlus)).1;
-    admission.lost(Criticality::CriticalPlus, assessment, ShedReason::NoBackend);
+    admission.lost(Criticality::CriticalPlus, assessment, Rejection::NoBackend);
     assert_eq!(summary().verdict, Verdict::UsersAffected);
 }
