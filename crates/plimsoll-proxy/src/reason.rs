@@ -5,9 +5,10 @@
 //! refusals.
 
 use http::StatusCode;
+use plimsoll_core::admit::Shed;
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::Code;
-use plimsoll_wire::shed::{self, ShedAnswer};
+use plimsoll_wire::shed;
 
 use crate::counts::Label;
 use crate::inbound;
@@ -42,7 +43,7 @@ pub(crate) enum Refusal {
     /// It has passed this proxy before, again and again.
     Loop,
     /// The gate before the process behind the cluster turned it away.
-    Shed(ShedAnswer),
+    Shed(Shed),
     /// The message is none that could be read in one way.
     Malformed(Fault),
 }
@@ -81,7 +82,7 @@ impl Refusal {
             own += 1;
         }
         while shed < inbound::REASONS.len() {
-            table[own + shed] = Self::Shed(ShedAnswer { reason: inbound::REASONS[shed], after: None });
+            table[own + shed] = Self::Shed(Shed { reason: inbound::REASONS[shed], after: None });
             shed += 1;
         }
         while fault < Fault::ALL.len() {
@@ -144,7 +145,7 @@ impl Refusal {
                 Code::Internal,
                 "the request passed this proxy too often: a backend leads back to it",
             ),
-            Self::Shed(ShedAnswer { reason, .. }) => {
+            Self::Shed(Shed { reason, .. }) => {
                 (reason.name(), shed::status(reason), shed::code(reason), reason.row().text)
             }
             Self::Malformed(fault) => (fault.name(), fault.status(), Code::InvalidArgument, fault.message()),
@@ -182,7 +183,7 @@ impl Label for Refusal {
             Self::AmbiguousPath => 10,
             Self::Customers => 11,
             Self::Loop => 12,
-            Self::Shed(ShedAnswer { reason, .. }) => {
+            Self::Shed(Shed { reason, .. }) => {
                 let place = inbound::REASONS.iter().position(|listed| *listed == reason);
                 Self::OWN.len() + place.expect("a gate has no other reasons")
             }

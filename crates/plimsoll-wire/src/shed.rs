@@ -14,36 +14,13 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use plimsoll_core::Rejection;
 use plimsoll_core::rejection::{Pushback, Retry, ShedHeader};
-use plimsoll_core::{Rejection, admit};
 
 use crate::grpc::{self, Code};
 use crate::headers::{
     GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS, X_ENVOY_OVERLOADED, X_ENVOY_RATELIMITED, X_PLIMSOLL_SHED,
 };
-
-/// The answer to a request that a gate sheds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShedAnswer {
-    /// The reason.
-    pub reason: Rejection,
-    /// The time before a retry, where the reason has one.
-    pub after: Option<Duration>,
-}
-
-impl From<admit::Shed> for ShedAnswer {
-    fn from(shed: admit::Shed) -> Self {
-        use admit::{Reason, Retry};
-        let reason = match (shed.reason, shed.retry) {
-            (Reason::Quota, _) => Rejection::Quota,
-            (Reason::Deadline, _) => Rejection::Deadline,
-            (Reason::Overloaded, Retry::Never) => Rejection::OverloadedNoRetry,
-            (Reason::Overloaded, Retry::Elsewhere | Retry::After(_)) => Rejection::Overloaded,
-        };
-        let after = if let Retry::After(after) = shed.retry { Some(after) } else { None };
-        Self { reason, after }
-    }
-}
 
 /// A millisecond, because gRPC's C core (1.85, and with it Python, C++, Ruby) takes zero for an
 /// answer and never retries.

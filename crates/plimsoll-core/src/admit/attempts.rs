@@ -8,8 +8,7 @@
 
 use core::time::Duration;
 
-use super::Retry;
-use crate::{Ratio, Timestamp, decay};
+use crate::{Ratio, Rejection, Timestamp, decay};
 
 /// Long enough for a steady estimate. Requests of the last hundredth of a second say more than
 /// those of ten seconds ago.
@@ -40,10 +39,10 @@ impl Attempts {
         self.retries = self.retries * left + f64::from(u8::from(is_retry));
     }
 
-    /// The retry advice for shed requests.
-    pub(super) fn advice(&self) -> Retry {
+    /// The rejection of shed requests, with its advice on retries.
+    pub(super) fn rejection(&self) -> Rejection {
         let share = self.retries / (self.all + PRIOR);
-        if share > self.max_retries.as_f64() { Retry::Never } else { Retry::Elsewhere }
+        if share > self.max_retries.as_f64() { Rejection::OverloadedNoRetry } else { Rejection::Overloaded }
     }
 }
 
@@ -61,15 +60,15 @@ mod tests {
 
     #[test]
     fn retries_are_advised_against_when_many_arrive() {
-        assert_eq!(after(|n| n % 12 == 0, 5_000).advice(), Retry::Elsewhere);
-        assert_eq!(after(|n| n % 8 == 0, 5_000).advice(), Retry::Never);
-        assert_eq!(after(|_| true, 1).advice(), Retry::Elsewhere, "one says nothing");
+        assert_eq!(after(|n| n % 12 == 0, 5_000).rejection(), Rejection::Overloaded);
+        assert_eq!(after(|n| n % 8 == 0, 5_000).rejection(), Rejection::OverloadedNoRetry);
+        assert_eq!(after(|_| true, 1).rejection(), Rejection::Overloaded, "one says nothing");
     }
 
     #[test]
     fn retry_storm_is_forgotten_after_some_seconds() {
-        assert_eq!(after(|n| n < 1_000, 3_000).advice(), Retry::Never);
-        assert_eq!(after(|n| n < 1_000, 6_000).advice(), Retry::Elsewhere);
+        assert_eq!(after(|n| n < 1_000, 3_000).rejection(), Rejection::OverloadedNoRetry);
+        assert_eq!(after(|n| n < 1_000, 6_000).rejection(), Rejection::Overloaded);
     }
 
     #[test]
@@ -77,9 +76,9 @@ mod tests {
         let of_100 = |retries| {
             let mut attempts = Attempts::new(Timestamp::ZERO, Ratio::from_percent(10));
             (0..100).for_each(|n| attempts.on_request(Timestamp::ZERO, n < retries));
-            attempts.advice()
+            attempts.rejection()
         };
-        assert_eq!(of_100(11), Retry::Elsewhere, "11 of 110 are as many as may be");
-        assert_eq!(of_100(12), Retry::Never);
+        assert_eq!(of_100(11), Rejection::Overloaded, "11 of 110 are as many as may be");
+        assert_eq!(of_100(12), Rejection::OverloadedNoRetry);
     }
 }

@@ -9,7 +9,7 @@
 
 use core::time::Duration;
 
-use super::{Reason, Shed};
+use super::Shed;
 use crate::Timestamp;
 
 /// The longest pause: short beside the wait of a request on an overloaded server, and short for the
@@ -44,7 +44,7 @@ impl Coalescing {
     /// Counts a request that the thread has shed.
     pub fn on_shed(&mut self, now: Timestamp, shed: &Shed) {
         // Quotas and deadlines shed requests on idle servers, too.
-        if shed.reason == Reason::Overloaded {
+        if shed.reason.is_shortage() {
             self.counted = self.counted.saturating_add(1);
             self.first.get_or_insert(now);
         }
@@ -76,10 +76,10 @@ impl Coalescing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Retry;
     use super::*;
+    use crate::Rejection;
 
-    const OVERLOADED: Shed = Shed { reason: Reason::Overloaded, retry: Retry::Elsewhere };
+    const OVERLOADED: Shed = Shed::OVERLOADED;
 
     /// Runs a thread that sheds `rate` requests a second and sleeps as told, from `start` for 200
     /// ms. Returns the last pause, and the largest number of requests that arrived together.
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn quota_and_deadline_sheds_cause_no_pause() {
-        for reason in [Reason::Quota, Reason::Deadline] {
-            let shed = Shed { reason, retry: Retry::Never };
+        for reason in [Rejection::Quota, Rejection::Deadline] {
+            let shed = Shed { reason, after: None };
             assert_eq!(last_pause(&mut Coalescing::default(), 0, 40_000, &shed).0, Duration::ZERO, "{reason:?}");
         }
     }

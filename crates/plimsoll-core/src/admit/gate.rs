@@ -357,8 +357,8 @@ mod tests {
     use rand_core::SeedableRng as _;
     use rand_pcg::Pcg64Mcg;
 
-    use super::super::Reason;
     use super::*;
+    use crate::Rejection;
 
     const MS: u64 = 1_000_000;
     const ARRIVAL: Arrival = Arrival {
@@ -588,7 +588,7 @@ mod tests {
         for n in 0..4_000_u64 {
             let now = Timestamp::from_nanos(n * MS / 2);
             let (entry, shed) = gate.ask(now, &arrival, &mut rng);
-            over += u64::from(shed.is_some_and(|shed| shed.reason == Reason::Quota));
+            over += u64::from(shed.is_some_and(|shed| shed.reason == Rejection::Quota));
             if let Some(mut entry) = entry {
                 taken += 1;
                 if entry.progress_due() < 0.0009 {

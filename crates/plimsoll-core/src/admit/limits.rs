@@ -41,9 +41,9 @@ use rand_core::Rng;
 
 use super::account::Account;
 use super::cohort::draw;
-use super::{Ask, Quota, Reason, Retry, Shed};
+use super::{Ask, Quota, Shed};
 use crate::rng::{self, spread};
-use crate::{Criticality, Timestamp, decay};
+use crate::{Criticality, Rejection, Timestamp, decay};
 
 /// Half-life of the offered load: a mean over about a second and a half, somewhat longer than the
 /// account looks back.
@@ -281,7 +281,7 @@ impl Limits {
 /// it.
 fn refusal(wait: f64, rng: &mut impl Rng) -> Shed {
     let after = Duration::from_secs_f64(wait * (0.5 + rng::unit(rng)));
-    Shed { reason: Reason::Quota, retry: Retry::After(after) }
+    Shed { reason: Rejection::Quota, after: Some(after) }
 }
 
 #[cfg(test)]
@@ -442,7 +442,7 @@ mod tests {
         }
         limits.finish(ms(200), charge, 2.0);
         let told = limits.ask(ms(200), &ask, quota(LIMIT), &mut rng);
-        let Some(Shed { reason: Reason::Quota, retry: Retry::After(wait) }) = told else { panic!("{told:?}") };
+        let Some(Shed { reason: Rejection::Quota, after: Some(wait) }) = told else { panic!("{told:?}") };
         assert!((2.0..6.5).contains(&wait.as_secs_f64()), "{wait:?}");
         let free = (200..20_000).find(|at| limits.ask(ms(*at), &ask, quota(LIMIT), &mut rng).is_none());
         // The last of the four seconds fits the window.
@@ -476,8 +476,7 @@ mod tests {
         let ask = ask(1, Criticality::Critical);
         assert_eq!(limits.ask(Timestamp::ZERO, &ask, Quota::UNLIMITED, &mut rng), None);
         assert_eq!(limits.take(Timestamp::ZERO, &ask, Quota::UNLIMITED), None);
-        let Some(Shed { retry: Retry::After(wait), .. }) = limits.ask(Timestamp::ZERO, &ask, quota(0.0), &mut rng)
-        else {
+        let Some(Shed { after: Some(wait), .. }) = limits.ask(Timestamp::ZERO, &ask, quota(0.0), &mut rng) else {
             panic!("nothing at all is allowed")
         };
         assert!((30..=90).contains(&wait.as_secs()), "{wait:?}");
@@ -565,7 +564,7 @@ mod tests {
         *offered = Demand { levels: [second, second, 0.0, 0.0], since: ms(0), at: ms(1_000) };
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
         let told = limits.ask(ms(1_000), &certain(0.001), quota(LIMIT), &mut rng);
-        let Some(Shed { retry: Retry::After(wait), .. }) = told else { panic!("{told:?}") };
+        let Some(Shed { after: Some(wait), .. }) = told else { panic!("{told:?}") };
         let chance = 0.5 + rng::unit(&mut Pcg64Mcg::seed_from_u64(SEED));
         let expected = debt / LIMIT + 1.5 / LIMIT;
         assert!((wait.as_secs_f64() / chance / expected - 1.0).abs() < 1e-3, "{wait:?}");
@@ -574,10 +573,7 @@ mod tests {
     #[test]
     fn wait_is_half_as_long_to_half_as_long_again() {
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
-        let wait = |shed: Shed| match shed.retry {
-            Retry::After(wait) => wait.as_secs_f64(),
-            other => panic!("{other:?}"),
-        };
+        let wait = |shed: Shed| shed.after.expect("a time").as_secs_f64();
         let waits: Vec<f64> = (0..2_000).map(|_| wait(refusal(10.0, &mut rng))).collect();
         let (least, most) = (waits.iter().copied().fold(f64::MAX, f64::min), waits.iter().copied().fold(0.0, f64::max));
         // With 2,000 draws, none is within a hundredth of one end with a chance of 0.99^2000, or

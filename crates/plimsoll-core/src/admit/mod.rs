@@ -31,7 +31,8 @@ mod usage;
 
 use core::time::Duration;
 
-use crate::{Criticality, Timestamp, Weight};
+use crate::retry::Advice;
+use crate::{Criticality, Rejection, Timestamp, Weight};
 
 pub use coalescing::Coalescing;
 pub use cohort::cohort;
@@ -87,36 +88,14 @@ pub struct Admission {
     used: f64,
 }
 
-/// The reason for shedding a request, and the retry advice to its caller.
+/// A rejection of a request, with its advice to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shed {
-    /// The reason.
-    pub reason: Reason,
-    /// The retry advice.
-    pub retry: Retry,
-}
-
-/// The reason for shedding a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The server is overloaded.
-    Overloaded,
-    /// The deadline of the request has passed, or would pass before its answer.
-    Deadline,
-    /// The customer has reached its hard limit, at any load of the server.
-    Quota,
-}
-
-/// The advice on retrying a shed request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
-    /// Retry at another backend, at once.
-    Elsewhere,
-    /// Retry here or elsewhere, after this time. It is random for each request, so that they do not
-    /// all return at once.
-    After(Duration),
-    /// Do not retry: the other backends are as overloaded, or the answer would be useless.
-    Never,
+    /// The reason, and with it the advice.
+    pub reason: Rejection,
+    /// The time before a retry here or elsewhere, if the advice has one. It is random for each
+    /// request, so that they do not all return at once.
+    pub after: Option<Duration>,
 }
 
 /// How close the gate is to shedding requests of one criticality.
@@ -146,9 +125,17 @@ impl Pressure {
 
 impl Shed {
     /// Shed because the deadline has passed, or would pass before the answer.
-    pub const DEADLINE: Self = Self { reason: Reason::Deadline, retry: Retry::Never };
+    pub const DEADLINE: Self = Self::at_once(Rejection::Deadline);
+    /// Shed because of overload; another backend may serve the request.
+    pub const OVERLOADED: Self = Self::at_once(Rejection::Overloaded);
 
-    const fn overloaded(retry: Retry) -> Self {
-        Self { reason: Reason::Overloaded, retry }
+    const fn at_once(reason: Rejection) -> Self {
+        Self { reason, after: None }
+    }
+
+    /// The advice for the retry decision of the caller.
+    #[must_use]
+    pub const fn advice(self) -> Advice {
+        self.reason.advice(self.after)
     }
 }

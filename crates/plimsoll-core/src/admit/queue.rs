@@ -20,7 +20,7 @@
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use super::{Retry, Shed};
+use super::Shed;
 use crate::{Criticality, Timestamp};
 
 /// The limit on requests in progress, and the limits of the queue.
@@ -89,7 +89,7 @@ pub struct Queue<T> {
 
 impl<T> Queue<T> {
     /// The answer to a request that the full queue sheds or drops.
-    pub const FULL: Shed = Shed::overloaded(Retry::Elsewhere);
+    pub const FULL: Shed = Shed::OVERLOADED;
 
     /// An empty queue.
     #[must_use]

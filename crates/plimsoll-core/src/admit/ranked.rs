@@ -331,7 +331,7 @@ impl RankedAdmission {
     fn overloaded(&mut self, now: Timestamp) -> Verdict {
         self.is_limiting = true;
         self.shed_at = Some(now);
-        Verdict::Shed(Shed::overloaded(self.attempts.advice()))
+        Verdict::Shed(Shed::at_once(self.attempts.rejection()))
     }
 
     /// An admitted request has ended, with its use in CPU-seconds.

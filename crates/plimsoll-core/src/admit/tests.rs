@@ -210,7 +210,7 @@ fn begun(like: Ask, before_it: u64, left: u64) -> usize {
     let verdicts = (0..1_600).map(|_| ranked.clone().admit(now, &asks, &mut rng));
     verdicts
         .filter(|verdict| {
-            let is_hopeless = *verdict == Verdict::Shed(Shed { reason: Reason::Deadline, retry: Retry::Never });
+            let is_hopeless = *verdict == Verdict::Shed(Shed::DEADLINE);
             assert!(is_hopeless || matches!(verdict, Verdict::Admit(_)), "{verdict:?}");
             !is_hopeless
         })

@@ -22,11 +22,10 @@ use std::sync::Arc;
 
 use plimsoll::server::admission::{Admission, Assessment, Facts, ForeignProcess, Gate, Permit};
 use plimsoll::system::MAX_OPEN_FILES;
-use plimsoll_core::admit::Mode;
+use plimsoll_core::admit::{Mode, Shed};
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
 use plimsoll_core::{Criticality, Rejection};
-use plimsoll_wire::shed::ShedAnswer;
 
 use self::customers::Customers;
 pub(crate) use self::customers::names as customer_names;
@@ -110,7 +109,7 @@ impl Inbound {
     }
 
     /// Decides about a request, and assesses it.
-    pub(crate) fn ask(&self, facts: &Facts<'_>) -> (Result<Box<Permit>, ShedAnswer>, Assessment) {
+    pub(crate) fn ask(&self, facts: &Facts<'_>) -> (Result<Box<Permit>, Shed>, Assessment) {
         let (entry, assessment) = self.admission.ask(facts);
         self.customers.count(facts.arrival.kind.customer, entry.is_ok(), assessment.shed);
         (entry.map(|entry| Box::new(self.gate().permit(entry))), assessment)

@@ -35,7 +35,7 @@ fn facts(arrival: Arrival) -> Facts<'static> {
     Facts { arrival, is_expired: false, customer: &"ann", route: &"GET /" }
 }
 
-fn ask(inbound: &Inbound, criticality: Criticality) -> Result<Box<Permit>, ShedAnswer> {
+fn ask(inbound: &Inbound, criticality: Criticality) -> Result<Box<Permit>, Shed> {
     inbound.ask(&facts(arrival(criticality))).0
 }
 

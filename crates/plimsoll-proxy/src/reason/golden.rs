@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, Response};
 use plimsoll_core::rejection::Pushback;
 use plimsoll_core::{Rejection, admit};
-use plimsoll_wire::shed::{self, Shed, ShedAnswer};
+use plimsoll_wire::shed::{self, Shed};
 
 use super::Refusal;
 use crate::config::Trouble;
@@ -57,17 +57,21 @@ fn shed_reasons(out: &mut String) {
 }
 
 fn gate_answers(out: &mut String) {
-    use admit::{Reason, Retry};
-    let after = Retry::After(Duration::from_secs(3));
-    for (reason, retry) in [
-        (Reason::Quota, after),
-        (Reason::Deadline, Retry::Never),
-        (Reason::Overloaded, Retry::Elsewhere),
-        (Reason::Overloaded, after),
-        (Reason::Overloaded, Retry::Never),
+    let after = Some(Duration::from_secs(3));
+    for (reason, after, title) in [
+        (Rejection::Quota, after, "Quota, After(3s)"),
+        (Rejection::Deadline, None, "Deadline, Never"),
+        (Rejection::Overloaded, None, "Overloaded, Elsewhere"),
+        (Rejection::Overloaded, after, "Overloaded, After(3s)"),
+        (Rejection::OverloadedNoRetry, None, "Overloaded, Never"),
     ] {
-        let answer = ShedAnswer::from(admit::Shed { reason, retry });
-        writeln!(out, "gate: {reason:?}, {retry:?} -> {}, {:?}", answer.reason, answer.after).unwrap();
+        let shed = admit::Shed { reason, after };
+        let (kind, advice) = title.split_once(", ").unwrap();
+        assert_eq!(
+            (format!("{:?}", shed.advice()).as_str(), reason.name().starts_with(&kind.to_lowercase())),
+            (advice, true)
+        );
+        writeln!(out, "gate: {title} -> {reason}, {after:?}").unwrap();
     }
 }
 

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use plimsoll::client;
+use plimsoll_core::admit::Shed;
 use plimsoll_http1::{Framing, write};
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::shed::{self, ShedAnswer};
+use plimsoll_wire::shed;
 
 use crate::date;
 use crate::reason::Refusal;
@@ -60,8 +61,8 @@ pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<Respon
 }
 
 /// The response to a shed request.
-fn for_shed(turned_away: ShedAnswer, is_grpc: bool) -> Response<ResponseBody> {
-    let ShedAnswer { reason, after } = turned_away;
+fn for_shed(turned_away: Shed, is_grpc: bool) -> Response<ResponseBody> {
+    let Shed { reason, after } = turned_away;
     let message = if is_grpc { "" } else { reason.row().text };
     with_text(shed::head(reason, is_grpc, after), is_grpc, message)
 }

@@ -9,7 +9,7 @@
 //! The rule needs to know neither requests nor their costs, and any number serves as the load. That
 //! is also its weakness: it sheds the most important requests as soon as the least important ones.
 
-use plimsoll_core::admit::{Reason, Retry, Shed};
+use plimsoll_core::admit::Shed;
 
 /// The limits between which the share rises.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,7 +56,7 @@ impl Procrustean {
         if shed {
             self.owed -= 10;
         }
-        shed.then_some(Shed { reason: Reason::Overloaded, retry: Retry::Elsewhere })
+        shed.then_some(Shed::OVERLOADED)
     }
 }
 

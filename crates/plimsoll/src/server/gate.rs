@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_core::admit::{Arrival, Mode};
+use plimsoll_core::admit::{Arrival, Mode, Shed};
 use plimsoll_core::{Criticality, Rejection};
-use plimsoll_wire::shed::ShedAnswer;
 
 use super::admission::{Admission, Decided, Facts, Gate, OwnProcess};
 use super::classify::Classified;
@@ -39,7 +38,7 @@ impl ServerGate {
     }
 
     /// Admits a request for `route`, or sheds it.
-    pub(super) fn ask(&self, classified: Classified, route: &dyn fmt::Display) -> Result<Arc<Request>, ShedAnswer> {
+    pub(super) fn ask(&self, classified: Classified, route: &dyn fmt::Display) -> Result<Arc<Request>, Shed> {
         if classified.malformed > 0 {
             self.malformed.fetch_add(u64::from(classified.malformed), Ordering::Relaxed);
         }

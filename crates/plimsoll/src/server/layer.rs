@@ -30,11 +30,12 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 use plimsoll_core::LoadReport;
+use plimsoll_core::admit::Shed;
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
-use plimsoll_wire::shed::{self, ShedAnswer};
+use plimsoll_wire::shed;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -212,7 +213,7 @@ impl<S> ServerService<S> {
     }
 
     /// A request gets no place.
-    fn turn_away<B>(&self, request: &Request<B>, classified: &Classified, turned_away: ShedAnswer) -> FutureKind<S, B>
+    fn turn_away<B>(&self, request: &Request<B>, classified: &Classified, turned_away: Shed) -> FutureKind<S, B>
     where
         S: Service<Request<B>>,
     {
@@ -220,13 +221,13 @@ impl<S> ServerService<S> {
         self.answer(request, turned_away)
     }
 
-    fn count<B>(&self, request: &Request<B>, classified: &Classified, turned_away: ShedAnswer) {
+    fn count<B>(&self, request: &Request<B>, classified: &Classified, turned_away: Shed) {
         if let Some(gate) = &self.layer.gate {
             gate.got_no_slot(classified, turned_away.reason, &Asked::by(request));
         }
     }
 
-    fn answer<B>(&self, request: &Request<B>, turned_away: ShedAnswer) -> FutureKind<S, B>
+    fn answer<B>(&self, request: &Request<B>, turned_away: Shed) -> FutureKind<S, B>
     where
         S: Service<Request<B>>,
     {
@@ -251,7 +252,7 @@ where
     S: Service<Request<B>> + Clone,
 {
     /// Continues the request with its slot, or sheds it.
-    pub(super) fn go_on(self, turn: Result<Place, ShedAnswer>) -> FutureKind<S, B> {
+    pub(super) fn go_on(self, turn: Result<Place, Shed>) -> FutureKind<S, B> {
         let Self { mut service, request, mut classified, in_flight } = self;
         let then = match turn {
             Ok(place) => {
@@ -284,9 +285,9 @@ impl fmt::Display for Asked<'_> {
 }
 
 /// The answer to a request that is shed.
-fn shed<B>(request: &Request<B>, turned_away: ShedAnswer, reporter: &Reporter) -> Response<OwnBody> {
+fn shed<B>(request: &Request<B>, turned_away: Shed, reporter: &Reporter) -> Response<OwnBody> {
     let is_grpc = grpc::is_grpc(request.headers());
-    let ShedAnswer { reason, after } = turned_away;
+    let Shed { reason, after } = turned_away;
     let mut response = shed::head(reason, is_grpc, after);
     let headers = response.headers_mut();
     headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(None));

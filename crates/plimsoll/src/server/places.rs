@@ -13,14 +13,13 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{Mode, Queue, QueueConfig, QueueVerdict, Shed};
-use plimsoll_wire::shed::ShedAnswer;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 use crate::clock::{self, Clock};
 
 /// The message to a waiting request.
-type Told = Result<Place, ShedAnswer>;
+type Told = Result<Place, Shed>;
 
 /// The slots of a server, and the requests that wait for one.
 pub(super) struct Places {
@@ -39,9 +38,9 @@ pub(super) struct Place {
 pub(super) enum Turn {
     Now(Place),
     Later(Waits),
-    Never(ShedAnswer),
+    Never(Shed),
     /// It would have none now, if this were not a dry run.
-    NotNow(ShedAnswer),
+    NotNow(Shed),
 }
 
 pin_project! {
@@ -51,7 +50,7 @@ pin_project! {
         #[pin]
         longest: Sleep,
         // The answer if no message has come by then.
-        silence: ShedAnswer,
+        silence: Shed,
     }
 }
 
@@ -72,7 +71,7 @@ impl Places {
         let (tell, told) = oneshot::channel();
         let now = self.clock.now();
         let entered = self.queue.lock().enter(now, criticality, deadline.map(|deadline| self.clock.at(deadline)), tell);
-        let full = ShedAnswer::from(Queue::<()>::FULL);
+        let full = Queue::<()>::FULL;
         match entered {
             QueueVerdict::Begins(_) => Turn::Now(Place { places: Arc::clone(self) }),
             // Its ticket is void, for nobody listens.
@@ -85,7 +84,7 @@ impl Places {
                 }
                 let longest = clock::after(Instant::now(), self.config.max_wait);
                 let (until, silence) = match deadline.filter(|deadline| *deadline < longest) {
-                    Some(deadline) => (deadline, ShedAnswer::from(Shed::DEADLINE)),
+                    Some(deadline) => (deadline, Shed::DEADLINE),
                     None => (longest, full),
                 };
                 Turn::Later(Waits { told, longest: tokio::time::sleep_until(until), silence })
@@ -104,7 +103,7 @@ impl Drop for Place {
             let _ = next.send(Ok(Self { places: Arc::clone(&self.places) }));
         }
         for (waits, shed) in gone {
-            let _ = waits.send(Err(shed.into()));
+            let _ = waits.send(Err(shed));
         }
     }
 }
@@ -196,7 +195,7 @@ mod tests {
         let (first, second) = (enter(&places, None), enter(&places, None));
         assert_eq!(later(first).await.err(), Some(Rejection::Overloaded));
         let less = places.enter(Criticality::Sheddable, None);
-        assert!(matches!(less, Turn::Never(ShedAnswer { reason: Rejection::Overloaded, .. })));
+        assert!(matches!(less, Turn::Never(Shed { reason: Rejection::Overloaded, .. })));
         drop(hangs);
         assert!(later(second).await.is_ok());
     }

@@ -25,11 +25,10 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Pressure, Standing};
+use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Pressure, Shed, Standing};
 use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::Loads;
 use plimsoll_core::{Criticality, Rejection, Timestamp};
-use plimsoll_wire::shed::ShedAnswer;
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
@@ -181,7 +180,7 @@ impl<S: Signals> Admission<S> {
     ///
     /// # Errors
     /// The answer to a request that is shed.
-    pub fn ask(&self, facts: &Facts<'_>) -> (Result<Option<Entry>, ShedAnswer>, Assessment) {
+    pub fn ask(&self, facts: &Facts<'_>) -> (Result<Option<Entry>, Shed>, Assessment) {
         let arrival = &facts.arrival;
         let now = self.gate.now();
         let signals = &self.gate.signals;
@@ -192,18 +191,17 @@ impl<S: Signals> Admission<S> {
         let (expected, capacity) = (gate.expected(arrival.kind), gate.capacity());
         let pressure = gate.pressure(arrival.criticality);
         let (entry, shed) = if signals.is_known() { gate.ask(now, arrival, rng) } else { (None, None) };
-        let is_over = shed.is_some_and(|shed| shed.reason == admit::Reason::Quota);
+        let is_over = shed.is_some_and(|shed| shed.reason == Rejection::Quota);
         let standing = if is_over { gate.standing(now, arrival.kind.customer, arrival.quota) } else { None };
         drop(machine);
-        let answer = shed.map(ShedAnswer::from);
-        let reason = answer.map(|answer| answer.reason);
-        let decision = match (entry, answer) {
-            (None, Some(answer)) => Err(answer),
+        let reason = shed.map(|shed| shed.reason);
+        let decision = match (entry, shed) {
+            (None, Some(shed)) => {
+                coalescing::turned_away(&shed);
+                Err(shed)
+            }
             (entry, _) => Ok(entry),
         };
-        if let (Err(_), Some(shed)) = (&decision, &shed) {
-            coalescing::turned_away(shed);
-        }
         self.account(now, facts, expected, capacity, reason);
         self.by_criticality[arrival.criticality.rank()].count(decision.is_ok(), reason);
         let is_dry_run = self.is_dry_run;

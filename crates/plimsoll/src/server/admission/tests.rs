@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use plimsoll_core::admit::{Outlook, ProcessCounters, Quota};
+use plimsoll_core::admit::{Outlook, ProcessCounters, Quota, Shed};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::shedding::Verdict;
 use plimsoll_core::signal::{Memory, Readings, ResourceConfig, Signal};
@@ -32,7 +32,7 @@ fn facts(criticality: Criticality) -> Facts<'static> {
     Facts { arrival, is_expired: false, customer: &"ann", route: &"GET /" }
 }
 
-fn ask(admission: &Admission<ForeignProcess>, criticality: Criticality) -> Result<Permit, ShedAnswer> {
+fn ask(admission: &Admission<ForeignProcess>, criticality: Criticality) -> Result<Permit, Shed> {
     admission.ask(&facts(criticality)).0.map(|entry| admission.gate().permit(entry))
 }
 

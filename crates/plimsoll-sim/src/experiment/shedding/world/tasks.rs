@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use plimsoll_core::admit::{Arrival, Entry, Reason, Shed};
+use plimsoll_core::admit::{Arrival, Entry, Shed};
 use plimsoll_core::meter::Kind;
-use plimsoll_core::{Criticality, Timestamp};
+use plimsoll_core::{Criticality, Rejection, Timestamp};
 use rand_core::Rng as _;
 use rand_distr::{Distribution as _, Exp1};
 
@@ -184,7 +184,7 @@ impl World<'_> {
         let wait = if wait.is_zero() { wait } else { wait.mul_f64(0.5 + unit(&mut self.waits)) };
         let is_wanted = self.age(number).saturating_add(wait) < self.patience(number);
         let task = &mut self.tasks[number];
-        if shed.reason == Reason::Deadline {
+        if shed.reason == Rejection::Deadline {
             self.close(number, Ending::Hopeless);
         } else if task.retries > 0 && is_wanted {
             task.retries -= 1;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Quota, Retry, Shed};
+use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::retry::{Advice, Failure};
 
@@ -147,14 +147,7 @@ impl World<'_> {
                         let number = self.work.insert(work(entry));
                         self.enqueue(tier, task, number);
                     }
-                    (_, Some(Shed { retry, .. })) => {
-                        let advice = match retry {
-                            Retry::Elsewhere => Advice::Elsewhere,
-                            Retry::After(wait) => Advice::After(wait),
-                            Retry::Never => Advice::Never,
-                        };
-                        self.reject(tier, sending, advice);
-                    }
+                    (_, Some(shed)) => self.reject(tier, sending, shed.advice()),
                 }
             }
         }
