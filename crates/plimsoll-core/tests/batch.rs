@@ -15,7 +15,7 @@ use plimsoll_core::batch::{
     WaitResult,
 };
 use plimsoll_core::retry::Repeat;
-use plimsoll_core::{Criticality, Timestamp};
+use plimsoll_core::{Criticality, Rejection, Timestamp};
 use plimsoll_testkit::seeded;
 use proptest::prelude::*;
 use rand_pcg::Pcg64Mcg;
@@ -87,7 +87,7 @@ impl Model {
                 let (mut history, sent) = self.at_backends.remove(who % self.at_backends.len());
                 self.gate.end(self.now, sent, fate, &mut self.rng);
                 if fate == Fate::Rejected {
-                    let failed = BatchFailure { failure: Failure::Overloaded, repeat: Repeat::Safe, after: None };
+                    let failed = BatchFailure { failure: OVERLOADED, repeat: Repeat::Safe, after: None };
                     assert!(self.gate.requeue(&mut history, &failed, &mut self.rng).is_ok());
                     self.rejected.push(history);
                 }
@@ -320,7 +320,7 @@ impl World {
             self.requests.remove(&number);
             return LastEvent::Accepted { utilization };
         }
-        let failure = if self.is_poison(number) { self.poison.1 } else { Failure::Overloaded };
+        let failure = if self.is_poison(number) { self.poison.1 } else { OVERLOADED };
         let failed = BatchFailure { failure, repeat: Repeat::Safe, after: None };
         let history = &mut self.requests.get_mut(&number).unwrap().0;
         let again = self.gate.requeue(history, &failed, &mut self.rng);
@@ -344,7 +344,7 @@ struct Second {
 
 /// Runs with twenty times as many waiting requests as may be at backends, at any time.
 fn run(backends: Backends, most: u32, seconds: usize, seed: u64) -> Vec<Second> {
-    run_with((0, Failure::Overloaded), backends, most, seconds, seed)
+    run_with((0, OVERLOADED), backends, most, seconds, seed)
 }
 
 /// The same with requests among them that always fail.
@@ -382,13 +382,14 @@ fn finish(poison: (u64, Failure), seed: u64) -> f64 {
         assert!(world.now < 300_000_000_000, "{left} are not done in five minutes, {poison:?}");
     }
     let took = world.now as f64 / 1e9;
-    while poison.0 == 1 && poison.1 != Failure::Overloaded && !world.requests.is_empty() {
+    while poison.0 == 1 && poison.1 != OVERLOADED && !world.requests.is_empty() {
         let _happened = world.step();
         assert!(world.now < 600_000_000_000, "{} did not give up", world.requests.len());
     }
     took
 }
 
+const OVERLOADED: Failure = Failure::Rejected(Rejection::Overloaded);
 const NEVER: (f64, f64) = (0.0, 0.0);
 const SEEDS: std::ops::Range<u64> = 0..20;
 
@@ -441,7 +442,7 @@ fn unreachable_service_gets_one_probe_at_a_time_and_recovers_soon() {
 fn request_that_always_fails_does_not_delay_the_others() {
     for seed in SEEDS {
         let alone = finish((0, Failure::Broken), seed);
-        for failure in [Failure::Broken, Failure::Unavailable, Failure::Overloaded] {
+        for failure in [Failure::Broken, Failure::Unavailable, OVERLOADED] {
             let took = finish((1, failure), seed);
             assert!(took < alone + 3.0, "{failure:?}, seed {seed}: {took} s, and {alone} without it");
         }
@@ -451,7 +452,7 @@ fn request_that_always_fails_does_not_delay_the_others() {
 #[test]
 fn hundred_failing_requests_do_not_stop_the_others() {
     for seed in SEEDS {
-        for failure in [Failure::Broken, Failure::Overloaded] {
+        for failure in [Failure::Broken, OVERLOADED] {
             let took = finish((100, failure), seed);
             assert!(took < 60.0, "{failure:?}, seed {seed}: {took} s");
         }
@@ -462,7 +463,7 @@ fn hundred_failing_requests_do_not_stop_the_others() {
 fn requests_that_always_fail_do_not_keep_credit_down() {
     let backends = Backends { places: 100, others: 0, reports: false, down: NEVER };
     for seed in SEEDS {
-        let found = run_with((100, Failure::Overloaded), backends, 16, 60, seed);
+        let found = run_with((100, OVERLOADED), backends, 16, 60, seed);
         let accepted: u32 = found[30..].iter().map(|second| second.accepted).sum();
         // Sixteen at a time, each for 20 ms.
         let share = f64::from(accepted) / (30.0 * 800.0);

@@ -35,7 +35,7 @@ pub use self::credit::{Credit, Fate, Target};
 use self::queue::Queue;
 pub use self::queue::{Age, Ticket, WaitResult};
 use self::requeue::Outcomes;
-pub use self::requeue::{BatchFailure, Failure, GiveUpReason, History, Reason};
+pub use self::requeue::{BatchFailure, Failure, GiveUpReason, History};
 use crate::{Criticality, Timestamp, decay, rng};
 
 /// The limits on batch requests at backends and in the queue.

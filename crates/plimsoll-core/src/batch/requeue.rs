@@ -44,7 +44,7 @@ use rand_core::Rng;
 
 use super::queue::Age;
 use crate::retry::Repeat;
-use crate::{Criticality, rng};
+use crate::{Criticality, Rejection, rng};
 
 /// The number of uncertain failures at which a request gives up: failures after which it may have
 /// been served. With the pauses between them they take some five seconds, enough for a service to
@@ -73,20 +73,8 @@ const MAX_PUSHBACK: Duration = Duration::from_secs(10);
 pub enum Failure {
     /// Nothing was sent: there was no backend, or no connection to it.
     Unsent,
-    /// Every backend was at its limit, or a backend reported that of the backends behind it.
-    Saturated,
-    /// The backend had no backend behind it.
-    NoneBehind,
-    /// The backend was overloaded and shed the request.
-    Overloaded,
-    /// The backend throttled the request for an overloaded backend behind it.
-    Throttled,
-    /// The backend is a lame duck, and did not serve the request.
-    LameDuck,
-    /// The customer has reached its quota.
-    Quota,
-    /// The backend reported that the deadline has passed.
-    Deadline,
+    /// The backend rejected the request for this reason, or this side did.
+    Rejected(Rejection),
     /// The backend forbade a retry without a reason.
     ToldNot,
     /// The backend failed in a way that may soon be over, such as 503; it may have served the
@@ -104,7 +92,10 @@ impl Failure {
     /// Whether it is a sign of overload, or of an unreachable service.
     #[must_use]
     pub const fn is_rejection(self) -> bool {
-        !matches!(self, Self::Quota | Self::Deadline | Self::Final)
+        match self {
+            Self::Rejected(reason) => reason.row().batch.is_some(),
+            _ => !matches!(self, Self::Final),
+        }
     }
 
     /// Whether the backend may have served the request.
@@ -139,21 +130,6 @@ pub enum GiveUpReason {
     TooLate,
     /// Every backend would fail as well.
     Final,
-}
-
-/// The reason that an abandoned request was not served, as its client is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Backends are overloaded, or credit was too low.
-    Overloaded,
-    /// Backends throttle for others behind them.
-    Throttled,
-    /// The backend is a lame duck.
-    LameDuck,
-    /// Every backend is at its limit.
-    Saturated,
-    /// No backend is reachable.
-    NoBackend,
 }
 
 /// The history of a request at the gate, from its arrival on.
@@ -207,13 +183,14 @@ impl History {
 
     /// The reason for its client when its wait is abandoned.
     #[must_use]
-    pub const fn reason(&self) -> Reason {
+    pub const fn reason(&self) -> Rejection {
         match self.last {
-            Some(Failure::Unsent | Failure::NoneBehind) => Reason::NoBackend,
-            Some(Failure::Saturated) => Reason::Saturated,
-            Some(Failure::Throttled) => Reason::Throttled,
-            Some(Failure::LameDuck) => Reason::LameDuck,
-            _ => Reason::Overloaded,
+            Some(Failure::Unsent) => Rejection::NoBackend,
+            Some(Failure::Rejected(reason)) => match reason.row().batch {
+                Some(reason) => reason,
+                None => Rejection::Overloaded,
+            },
+            _ => Rejection::Overloaded,
         }
     }
 
@@ -242,7 +219,8 @@ impl History {
         match (failure, repeat) {
             (Failure::TimedOut, _) => return Err(GiveUpReason::TooLate),
             (Failure::Final, _) => return Err(GiveUpReason::Final),
-            (Failure::Quota | Failure::Deadline | Failure::ToldNot, _) => return Err(GiveUpReason::ToldNot),
+            (Failure::ToldNot, _) => return Err(GiveUpReason::ToldNot),
+            (Failure::Rejected(reason), _) if reason.row().batch.is_none() => return Err(GiveUpReason::ToldNot),
             (Failure::Unsent, _) => {}
             (_, Repeat::Impossible) => return Err(GiveUpReason::Impossible),
             (Failure::Unavailable | Failure::Broken, Repeat::Unsafe) => return Err(GiveUpReason::Unsafe),
@@ -280,18 +258,17 @@ mod tests {
 
     #[test]
     fn failed_request_is_requeued_only_if_it_may_be_sent_again() {
-        use Failure::{
-            Broken, Deadline, Final, LameDuck, NoneBehind, Overloaded, Quota, Saturated, Throttled, TimedOut, ToldNot,
-            Unavailable, Unsent,
-        };
+        use Failure::{Broken, Final, Rejected, TimedOut, ToldNot, Unavailable, Unsent};
+        use Rejection::{Deadline, LameDuck, NoBackend, Overloaded, OverloadedNoRetry, Quota, Saturated, Throttled};
         use Repeat::{Impossible, Safe, Unsafe};
         for (failures, repeat, expected) in [
             (&[Unsent][..], Impossible, None),
-            (&[Unsent, Overloaded, Throttled, LameDuck, Saturated, NoneBehind], Unsafe, None),
+            (&[Overloaded, OverloadedNoRetry, Throttled, LameDuck, Saturated, NoBackend].map(Rejected), Unsafe, None),
+            (&[Unsent], Unsafe, None),
             (&[Unavailable, Broken], Safe, None),
             (&[Unavailable, Broken], Unsafe, Some(GiveUpReason::Unsafe)),
-            (&[Unavailable, Broken, Overloaded], Impossible, Some(GiveUpReason::Impossible)),
-            (&[Quota, Deadline, ToldNot], Safe, Some(GiveUpReason::ToldNot)),
+            (&[Unavailable, Broken, Rejected(Overloaded)], Impossible, Some(GiveUpReason::Impossible)),
+            (&[Rejected(Quota), Rejected(Deadline), ToldNot], Safe, Some(GiveUpReason::ToldNot)),
             (&[TimedOut], Safe, Some(GiveUpReason::TooLate)),
             (&[Final], Safe, Some(GiveUpReason::Final)),
         ] {
@@ -304,14 +281,17 @@ mod tests {
 
     #[test]
     fn failure_that_forbids_a_retry_is_a_rejection() {
-        assert!(Failure::ToldNot.is_rejection() && Failure::Overloaded.is_rejection());
-        assert!(!Failure::Quota.is_rejection() && !Failure::Deadline.is_rejection());
+        assert!(Failure::ToldNot.is_rejection() && Failure::Rejected(Rejection::Overloaded).is_rejection());
+        assert!(
+            !Failure::Rejected(Rejection::Quota).is_rejection()
+                && !Failure::Rejected(Rejection::Deadline).is_rejection()
+        );
     }
 
     #[test]
     fn pauses_double_up_to_two_seconds_after_what_the_backend_names() {
         let (mut history, mut rng) = (history(), rng());
-        let overloaded = failed(Failure::Overloaded, Repeat::Unsafe);
+        let overloaded = failed(Failure::Rejected(Rejection::Overloaded), Repeat::Unsafe);
         for mean in [50, 100, 200, 400, 800, 1_600, 2_000, 2_000] {
             let pause = history.fail(Outcomes::default(), &overloaded, &mut rng).unwrap().as_millis();
             assert!((mean / 2..=mean * 3 / 2).contains(&pause), "{pause} ms, not about {mean}");
@@ -352,7 +332,7 @@ mod tests {
     #[test]
     fn suspect_is_cleared_when_the_service_goes_down() {
         let (mut history, mut rng, mut outcomes) = (history(), rng(), Outcomes::default());
-        let overloaded = failed(Failure::Overloaded, Repeat::Safe);
+        let overloaded = failed(Failure::Rejected(Rejection::Overloaded), Repeat::Safe);
         for _ in 0..9 {
             history.sent(outcomes);
             assert!(history.fail(outcomes, &overloaded, &mut rng).is_ok(), "it was not looked at, and waits on");
@@ -369,14 +349,16 @@ mod tests {
     #[test]
     fn abandoned_request_gets_the_reason_of_its_last_failure() {
         let mut history = history();
-        assert_eq!(history.reason(), Reason::Overloaded);
+        assert_eq!(history.reason(), Rejection::Overloaded);
         for (failure, told) in [
-            (Failure::Unsent, Reason::NoBackend),
-            (Failure::Saturated, Reason::Saturated),
-            (Failure::Throttled, Reason::Throttled),
-            (Failure::LameDuck, Reason::LameDuck),
-            (Failure::Overloaded, Reason::Overloaded),
-            (Failure::Broken, Reason::Overloaded),
+            (Failure::Unsent, Rejection::NoBackend),
+            (Failure::Rejected(Rejection::NoBackend), Rejection::NoBackend),
+            (Failure::Rejected(Rejection::Saturated), Rejection::Saturated),
+            (Failure::Rejected(Rejection::Throttled), Rejection::Throttled),
+            (Failure::Rejected(Rejection::LameDuck), Rejection::LameDuck),
+            (Failure::Rejected(Rejection::Overloaded), Rejection::Overloaded),
+            (Failure::Rejected(Rejection::OverloadedNoRetry), Rejection::Overloaded),
+            (Failure::Broken, Rejection::Overloaded),
         ] {
             let _ = history.fail(Outcomes::default(), &failed(failure, Repeat::Safe), &mut rng());
             assert_eq!(history.reason(), told, "{failure:?}");
@@ -414,7 +396,7 @@ mod tests {
     fn rejections_do_not_count_as_uncertain_failures() {
         let (mut history, mut rng) = (history(), rng());
         for _ in 0..2 * MAX_UNCERTAIN {
-            let overloaded = failed(Failure::Overloaded, Repeat::Safe);
+            let overloaded = failed(Failure::Rejected(Rejection::Overloaded), Repeat::Safe);
             assert!(history.fail(Outcomes::default(), &overloaded, &mut rng).is_ok());
         }
         assert!(history.fail(Outcomes::default(), &failed(Failure::Broken, Repeat::Safe), &mut rng).is_ok());

@@ -11,6 +11,7 @@
 
 use http::StatusCode;
 use plimsoll_core::batch::{self, Fate};
+use plimsoll_core::rejection::Evidence;
 use plimsoll_core::retry::{Advice, Failure};
 use plimsoll_core::{Outcome, Rejection};
 use plimsoll_wire::grpc::Code;
@@ -173,7 +174,6 @@ const CLOSED: Gateway = Gateway::Own(
     "closed: the backend closed the connection before its answer was complete",
 );
 const NO_BACKEND: Gateway = Gateway::Shed(Rejection::NoBackend);
-const QUOTA: Gateway = Gateway::Shed(Rejection::Quota);
 const DEADLINE: Gateway = Gateway::Shed(Rejection::Deadline);
 
 /// A failure of these classes, without advice of the backend.
@@ -185,43 +185,41 @@ impl AttemptEnd {
     /// The table.
     pub(crate) const fn row(self) -> Row {
         use batch::Failure as B;
-        use {Failure as Retry, Lesson as L, Metric as M, Rejection as Why};
+        use {Failure as Retry, Lesson as L, Metric as M};
+        const OVERLOADED: B = B::Rejected(Rejection::Overloaded);
         const BROKEN: Option<Failure> = Some(Retry::Broken);
         const HELD_BACK: Option<Failure> = Some(Retry::HeldBack);
         const ELSEWHERE: Option<Failure> = Some(Retry::TurnedAway(Advice::Elsewhere));
         match self {
             // The response decides: outcome, throttle, retry, batch.
             Self::Served => Row::response("served", Outcome::Success, L::Accepted, FINAL, B::Final, CLOSED),
-            Self::RateLimited => Row::response("quota", Outcome::RateLimited, L::Accepted, FINAL, B::Quota, QUOTA),
+            Self::RateLimited => Row::rejection(Rejection::Quota, Outcome::RateLimited, L::Accepted, FINAL),
             Self::Failed => Row::response("failed", Outcome::Failure, L::Accepted, FINAL, B::Final, CLOSED),
-            Self::ExpiredBehind => {
-                Row::response("deadline", Outcome::Cancelled, L::Accepted, FINAL, B::Deadline, DEADLINE)
-            }
+            Self::ExpiredBehind => Row::rejection(Rejection::Deadline, Outcome::Cancelled, L::Accepted, FINAL),
             Self::Unavailable => {
                 Row::response("unavailable", Outcome::Failure, L::Accepted, UNAVAILABLE, B::Unavailable, NO_BACKEND)
             }
             Self::UnavailableFinally => Row { batch: B::ToldNot, ..Self::Unavailable.row() },
             Self::PushedBack => {
-                Row::response("unavailable", Outcome::Overloaded, L::Shed, TURNED_AWAY, B::Overloaded, NO_BACKEND)
+                Row::response("unavailable", Outcome::Overloaded, L::Shed, TURNED_AWAY, OVERLOADED, NO_BACKEND)
             }
             Self::PushedBackFinally => Row { batch: B::ToldNot, ..Self::PushedBack.row() },
-            Self::Shed(why) => match why {
-                Why::Overloaded | Why::OverloadedNoRetry => Row::shed(why, L::Shed, TURNED_AWAY, B::Overloaded),
-                Why::Quota => Row::shed(why, L::Shed, TURNED_AWAY, B::Quota),
-                Why::Throttled => Row::shed(why, L::Throttled, HELD_BACK, B::Throttled),
-                Why::Deadline => Row::shed(why, L::WaitedWithinLimit, TURNED_AWAY, B::Deadline),
-                Why::LameDuck => Row::shed(why, L::Shed, TURNED_AWAY, B::LameDuck),
-                Why::Saturated => Row::shed(why, L::Shed, TURNED_AWAY, B::Saturated),
-                Why::NoBackend => Row::shed(why, L::Shed, TURNED_AWAY, B::NoneBehind),
-            },
+            Self::Shed(reason) => {
+                let (throttle, retry) = match reason.row().evidence {
+                    Evidence::Overload => (L::Shed, TURNED_AWAY),
+                    Evidence::Headroom => (L::Throttled, HELD_BACK),
+                    Evidence::TooLate => (L::WaitedWithinLimit, TURNED_AWAY),
+                };
+                Row::rejection(reason, Outcome::Overloaded, throttle, retry)
+            }
             // Nothing was sent: blame, throttle.
             Self::ConnectRefused => Row::unsent(Blame::Backend, L::ConnectRefused),
             Self::ConnectFailed => Row::unsent(Blame::Backend, L::Lost),
             Self::ConnectLocal => Row::unsent(Blame::Nobody, L::Nothing),
             Self::ConnectTimeout => Row { credit: None, ..Row::unsent(Blame::Wait, L::Waited) },
-            Self::Removed => Row::own("no-backend", Blame::Nobody, L::Nothing, M::Cancelled, NO_BACKEND),
+            Self::Removed => Row::own(Rejection::NoBackend.name(), Blame::Nobody, L::Nothing, M::Cancelled, NO_BACKEND),
             // The backend may have seen the request: retry, batch.
-            Self::RefusedStream => Row::lost("closed", ELSEWHERE, B::Overloaded, CLOSED),
+            Self::RefusedStream => Row::lost("closed", ELSEWHERE, OVERLOADED, CLOSED),
             Self::Closed => Row::lost("closed", BROKEN, B::Broken, CLOSED),
             Self::CutOff => Row::lost("closed", FINAL, B::Final, CLOSED),
             Self::Malformed => Row::lost("bad-response", FINAL, B::Final, BAD_RESPONSE),
@@ -264,9 +262,10 @@ impl Row {
         Self { name, outcome, blame, throttle, metric, retry, batch, credit, gateway }
     }
 
-    /// A response without service, for a reason of the table of such responses.
-    const fn shed(why: Rejection, throttle: Lesson, retry: Option<Failure>, batch: batch::Failure) -> Self {
-        Self::response(why.name(), Outcome::Overloaded, throttle, retry, batch, Gateway::Shed(why))
+    /// A response for a reason of the table of rejections.
+    const fn rejection(reason: Rejection, outcome: Outcome, throttle: Lesson, retry: Option<Failure>) -> Self {
+        let batch = batch::Failure::Rejected(reason);
+        Self::response(reason.name(), outcome, throttle, retry, batch, Gateway::Shed(reason))
     }
 
     /// No connection was opened. Batch work is retried, but not at once: its credit falls for every

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use plimsoll_core::batch::{self, BatchFailure, GiveUpReason, History, Reason};
+use plimsoll_core::batch::{self, BatchFailure, GiveUpReason, History};
 use plimsoll_core::retry::Repeat;
 use plimsoll_core::{BackendId, Rejection};
 use plimsoll_wire::grpc;
@@ -129,7 +129,7 @@ impl<B: RequestBody> Call<'_, B> {
                 return self.run(limit, request, Turn::At(id, now)).await;
             }
             Found::NoBackend => (batch::Failure::Unsent, Error::NoBackend),
-            _ => (batch::Failure::Saturated, Error::Saturated { waited: now.since(self.started) }),
+            _ => (batch::Failure::Rejected(Rejection::Saturated), Error::Saturated { waited: now.since(self.started) }),
         };
         place.rejected();
         self.is_back = self.again(failure, Repeat::Unsafe, None).is_ok();
@@ -182,13 +182,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// The request ends while it waits.
     fn turned_away(&mut self, after: Duration) -> Error {
-        let reason = match self.batch.as_ref().map(|waiting| waiting.history.reason()) {
-            Some(Reason::Overloaded) | None => Rejection::Overloaded,
-            Some(Reason::Throttled) => Rejection::Throttled,
-            Some(Reason::LameDuck) => Rejection::LameDuck,
-            Some(Reason::Saturated) => Rejection::Saturated,
-            Some(Reason::NoBackend) => Rejection::NoBackend,
-        };
+        let reason = self.batch.as_ref().map_or(Rejection::Overloaded, |waiting| waiting.history.reason());
         let waited = self.pool.cluster().now().since(self.started);
         Error::TurnedAway { reason, waited, after, attempts: self.made }
     }
