@@ -104,7 +104,7 @@ impl Samples<'_> {
 
 /// All metrics: first where requests come in, then where they go, then the process.
 fn metrics() -> impl Iterator<Item = &'static Metric> {
-    listeners::LISTENERS.iter().chain(&batch::BATCH).chain(&clusters::CLUSTERS).chain(&process::PROCESS)
+    [listeners::LISTENERS, batch::BATCH, clusters::CLUSTERS, process::PROCESS].into_iter().flatten()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ fn gauges(scrape: &Scrape, out: &mut Samples<'_>, value: impl Fn(&BatchSnapshot)
 }
 
 /// The table.
-pub(super) static BATCH: [Metric; 7] = [
+pub(super) static BATCH: &[Metric] = &[
     Metric {
         name: "batch_queued_requests",
         kind: MetricType::Gauge,

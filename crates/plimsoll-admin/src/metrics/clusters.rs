@@ -71,7 +71,7 @@ fn accounts(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot, &Summa
 }
 
 /// The table.
-pub(super) static CLUSTERS: [Metric; 56] = [
+pub(super) static CLUSTERS: &[Metric] = &[
     Metric {
         name: "admission_requests_total",
         kind: MetricType::Counter,

@@ -19,7 +19,7 @@ fn by_reason(scrape: &Scrape, out: &mut Samples<'_>, counts: impl Fn(&ListenerSn
 }
 
 /// The table.
-pub(super) static LISTENERS: [Metric; 12] = [
+pub(super) static LISTENERS: &[Metric] = &[
     Metric {
         name: "listener_connections",
         kind: MetricType::Gauge,

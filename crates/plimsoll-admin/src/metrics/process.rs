@@ -7,7 +7,7 @@ use crate::fleet::Readiness;
 use crate::process;
 
 /// The table.
-pub(super) static PROCESS: [Metric; 12] = [
+pub(super) static PROCESS: &[Metric] = &[
     Metric {
         name: "reloads_total",
         kind: MetricType::Counter,
