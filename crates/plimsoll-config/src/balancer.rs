@@ -156,7 +156,7 @@ const TARGET_UTILIZATION: Format<Target> = Format {
     print: |target| format!("{:?}", target.as_f64()),
 };
 
-/// All but the health checks, which a world's owner has more to say about.
+/// All but the health checks, to which the proxy and the scenarios add settings of their own.
 impl Table for BalancerConfig {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.value("policy", &mut self.policy);
@@ -170,7 +170,7 @@ impl Table for BalancerConfig {
     }
 }
 
-/// Reports what the settings of a balancer, whose tables are in the one at `path`, say together and must not.
+/// Reports contradictions among the settings of a balancer with its tables below `path`.
 pub fn check_balancer(checker: &mut Checker<'_>, path: &str, balancer: &mut BalancerConfig) {
     let [outlier_table, backoff_table, weighted_table] =
         ["outlier", "backoff", "weighted"].map(|table| format!("{path}.{table}"));
@@ -203,8 +203,8 @@ pub fn check_balancer(checker: &mut Checker<'_>, path: &str, balancer: &mut Bala
     checker.order(&weighted_table, ("update", &mut weighted.update), ("expiry", weighted.expiry));
 }
 
-/// What is known of utilization is as old as its smoothing and one update; corrections that are not slow beside it
-/// overshoot, and weights swing. The default gives way.
+/// A known utilization is as old as its smoothing and one update. Corrections that are not slower
+/// than that overshoot, and weights swing. A default yields.
 fn feedback(checker: &mut Checker<'_>, table: &str, weighted: &mut WeightedConfig) {
     let least = weighted.smoothing.saturating_mul(2).saturating_add(weighted.update);
     let readable = ["smoothing", "update"].iter().all(|key| checker.is_readable(&format!("{table}.{key}")));

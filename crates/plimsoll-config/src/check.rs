@@ -1,17 +1,18 @@
 //! Rules over several settings: names that must exist, times that must fit one another.
 //!
-//! What one value may be is up to its type; a rule here is about two settings or more. It is left out where one of its
-//! settings could not be read, so that no problem is a mere echo of another.
+//! The type or codec of a single value has its rules; a rule here is about two settings or more. It
+//! is left out where one of its settings could not be read, so that no problem is a mere echo of
+//! another.
 //!
-//! A default gives way: who sets a short time-out need not lower the longer default of another that it bounds. Only
-//! what the file itself says can contradict.
+//! A default yields: a user with a short time-out need not lower the longer default of another one
+//! that it bounds. Only settings of the file can contradict each other.
 
 use std::time::Duration;
 
 use crate::problem::Problem;
 use crate::table::read::Places;
 
-/// Collects what is wrong with settings together, after what is wrong with each.
+/// Collects the problems of settings together, after those of each setting.
 #[derive(Debug)]
 pub struct Checker<'p> {
     places: &'p Places,
@@ -19,7 +20,7 @@ pub struct Checker<'p> {
 }
 
 impl<'p> Checker<'p> {
-    /// Goes on after `problems` of single values were found.
+    /// A checker that begins with the `problems` of single values.
     #[must_use]
     pub fn new(places: &'p Places, problems: Vec<Problem>) -> Self {
         Self { places, problems }
@@ -31,13 +32,13 @@ impl<'p> Checker<'p> {
         self.problems
     }
 
-    /// Whether the file itself says what is at `path`.
+    /// Whether the file has a setting at `path`.
     #[must_use]
     pub fn is_set(&self, path: &str) -> bool {
         self.places.holds(path)
     }
 
-    /// Reports a problem of the setting at `path`, unless that could not even be read.
+    /// Reports a problem of the setting at `path`, unless its value could not be read.
     pub fn report(&mut self, path: impl Into<String>, reason: impl Into<String>, help: impl Into<String>) {
         let path = path.into();
         let position = self.places.find(&path);
@@ -46,7 +47,7 @@ impl<'p> Checker<'p> {
         }
     }
 
-    /// Whether nothing is known to be wrong with the setting at `path`, or within it.
+    /// Whether no problem is known of the setting at `path`, or within it.
     #[must_use]
     pub fn is_readable(&self, path: &str) -> bool {
         let touches = |problem: &Problem| {
@@ -56,8 +57,8 @@ impl<'p> Checker<'p> {
         !self.places.is_misnamed(path) && !self.problems.iter().any(touches)
     }
 
-    /// Makes `short` at most as long as `long`, both at `table` and with their names there: when `short` is a default
-    /// by lowering it, else by a report.
+    /// Makes `short` at most as long as `long`, both in `table` and with their names there. It lowers
+    /// a default, and reports a setting of the file.
     pub fn order(&mut self, table: &str, short: (&str, &mut Duration), long: (&str, Duration)) {
         let (short_name, short_span) = short;
         let (long_name, long_span) = long;

@@ -1,4 +1,4 @@
-//! Lists what a table says, setting by setting, so that two tables can be compared.
+//! Lists the values of a table by setting, so that two tables can be compared.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct Entry {
     pub effect: Option<Effect>,
 }
 
-/// Each setting of `table` that says something, in the order of the file.
+/// Each setting of `table` that has a value, in the order of the file.
 #[must_use]
 pub fn flat<T: Table + Clone>(table: &T) -> Vec<Entry> {
     let mut flattener = Flattener { path: String::new(), effect: None, entries: Vec::new() };

@@ -73,7 +73,7 @@ fn says_something(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#') && !line.starts_with("//")
 }
 
-/// `[table]`, and what may be meant as one.
+/// `[table]`, or a line that may be meant as one.
 fn is_header(line: &str) -> bool {
     let name = line.trim_start().trim_start_matches('[');
     line.trim_start().starts_with('[') && name.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,18 +1,20 @@
-//! How files of settings are read: TOML, checked as a whole, with all that is wrong told at once.
+//! Reads files of settings: TOML, checked as a whole, with all problems reported at once.
 //!
 //! ```text
 //! text ──read──▶ a table of settings, Places, problems ──Checker──▶ all problems
 //!        each value by itself                            all settings together
 //! ```
 //!
-//! The proxy's configuration and the simulator's scenarios are different files for the same person, who is owed the
-//! same care by both: each problem with its path, line and column, its reason and its help; the effective file with
-//! every default; documentation that cannot drift. So the reader is a crate of its own, which knows no setting of
-//! either. A file's owner describes its tables ([`Table`]) and the values that only it has ([`values!`]), and states
-//! the rules over several settings with a [`Checker`].
+//! The proxy's configuration and the simulator's scenarios are different files for the same person,
+//! and owe it the same care: each problem with its path, line and column, its reason and its help;
+//! the effective file with every default; documentation that cannot drift. So the reader is a crate
+//! of its own, which knows no setting of either. The owner of a file describes its tables
+//! ([`Table`]) and its own values ([`values!`], [`Codec`]), and states the rules over several
+//! settings with a [`Checker`].
 //!
-//! What belongs to both is here: quantities with units ([`ByteSize`], durations, shares), and what the machines of
-//! `plimsoll-core` can be told, so that a policy is written in a scenario as it is in the proxy's file.
+//! The shared part is here: quantities with units ([`ByteSize`], durations, shares), and the
+//! settings of the machines in `plimsoll-core`. So a policy is written in a scenario as it is in the
+//! proxy's file.
 #![forbid(unsafe_code)]
 
 mod balancer;

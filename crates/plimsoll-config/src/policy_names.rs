@@ -1,13 +1,13 @@
 //! Names of balancing policies in other programs, and the answer to each.
 //!
-//! A user who moves from HAProxy, nginx or Envoy writes the name known there. Where Plimsoll has
-//! the same rule, the help names it. Where it has none, the help says why, and the alternative.
+//! A user of HAProxy, nginx or Envoy writes the name known there. Where Plimsoll has the same rule,
+//! the help names it. Where it has none, the help gives the reason and the alternative.
 
 use plimsoll_core::pick::PolicyKind;
 
 use crate::problem::{Flaw, help_for_name, normal};
 
-/// A policy of other programs, by what Plimsoll offers in its place.
+/// The answer to a policy of other programs.
 #[derive(Clone, Copy)]
 enum Answer {
     /// The same rule.

@@ -1,9 +1,9 @@
-//! What is wrong with a configuration: where, why, and how to fix it.
+//! Problems of a configuration: the place, the reason, and the fix.
 //!
-//! A user who gets one problem per run fixes a file of ten mistakes in ten runs, so a check never
-//! stops at the first: everything that can be said about a file is said at once, in the order of
-//! the file. Each problem names its place twice: by path (`clusters.web.backends[2].address`), which
-//! survives reformatting, and by line and column, which an editor can jump to.
+//! With one problem a run, a file of ten mistakes takes ten runs. So a check never stops at the
+//! first: it reports all problems at once, in the order of the file. Each problem names its place
+//! twice: by path (`clusters.web.backends[2].address`), which survives reformatting, and by line and
+//! column, to which an editor can jump.
 
 use std::fmt;
 
@@ -38,13 +38,13 @@ pub struct Problem {
     pub path: String,
     /// Where that is in the text; `None` when the configuration does not come from a file.
     pub position: Option<Position>,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
-    /// What to do about it.
+    /// The fix.
     pub help: String,
 }
 
-/// `line:column: path: reason`, with what to do on a second line, or on several.
+/// `line:column: path: reason`, with the help on a second line, or on several.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(position) = self.position {
@@ -57,23 +57,23 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What is wrong with one value, wherever it stands.
+/// The flaw of one value, at any place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
-    /// What to do about it.
+    /// The fix.
     pub help: String,
 }
 
 impl Flaw {
-    /// What is wrong, and what to do about it.
+    /// A flaw with its reason and its fix.
     pub fn new(reason: impl Into<String>, help: impl Into<String>) -> Self {
         Self { reason: reason.into(), help: help.into() }
     }
 }
 
-/// A configuration that cannot be used, with all that is wrong with it.
+/// A configuration that cannot be used, with all its problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     source_name: String,
@@ -109,7 +109,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A name without what people write in different ways.
+/// A name in lower case and with one kind of separator.
 pub(crate) fn normal(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
 }

@@ -53,7 +53,7 @@ fn header(line: &str) -> String {
     format!("write {open}{name}{close} on a line of its own")
 }
 
-/// What is wrong with `value`, which stands after `key =`.
+/// The help for `value`, which stands after `key =`.
 fn setting(key: &str, value: &str) -> String {
     let value = value.trim();
     let bare = value.trim_end_matches([';', ',']).trim_end();

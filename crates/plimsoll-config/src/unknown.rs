@@ -1,8 +1,9 @@
-//! What to do about a key that its table does not have.
+//! Help for a key that its table does not have.
 //!
-//! What was meant is most likely here, under another name: one key in the wrong table is rarer than ten that other
-//! proxies call otherwise. So the settings of the table itself are looked through first, for what others call them,
-//! then for a slip of the fingers, then for a part of the name; other tables that have the key come only after.
+//! The meant setting is most likely in the same table, under another name: for one key in the wrong
+//! table there are ten with a name of another proxy. So the settings of the table come first: names
+//! of other programs, then typing errors, then parts of the name. Other tables with the key come
+//! last.
 
 use crate::others_words::{NAMES, NOTES};
 use crate::problem::{did_you_mean, normal};
@@ -10,8 +11,8 @@ use crate::problem::{did_you_mean, normal};
 /// More settings than this share a word by chance.
 const MOST_MEANT: usize = 4;
 
-/// Help where `key` is none of `known`, the settings of its table. `tables_with` names the tables that have it; `write`
-/// gives a setting as the user would write it.
+/// Help where `key` is none of `known`, the settings of its table. `tables_with` names the tables
+/// that have it; `write` gives a setting as the user would write it.
 pub(crate) fn help(
     key: &str,
     known: &[&'static str],

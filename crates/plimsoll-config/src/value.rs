@@ -1,8 +1,9 @@
 //! How plain values are written: durations, sizes, shares, names of a choice.
 //!
-//! A quantity carries its unit in the file (`"250ms"`, `"64KiB"`, `"10%"`): a bare `250` would be milliseconds to
-//! one reader and seconds to the next. Limits of a single value live in its type, so that what is read cannot be
-//! out of range; what depends on a second setting is looked at by a [`Checker`](crate::Checker).
+//! A quantity has its unit in the file (`"250ms"`, `"64KiB"`, `"10%"`): a bare `250` would be
+//! milliseconds to one reader and seconds to the next. Limits of a single value are in its type or
+//! its codec, so that no value is out of range. A [`Checker`](crate::Checker) has the rules that
+//! depend on a second setting.
 
 use std::fmt::Display;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -51,10 +52,10 @@ const SIZE_UNITS: [(&str, usize); 7] = [
     ("B", 1),
 ];
 
-/// The text of a string value; `what` and `example` tell what would be right.
+/// The text of a string value; the message names the right value by a noun and an example.
 ///
 /// # Errors
-/// That it is not a string.
+/// A value that is not a string.
 pub fn text<'v>(value: &'v DeValue<'_>, what: &str, example: &str) -> Result<&'v str, Flaw> {
     value
         .as_str()
@@ -70,7 +71,7 @@ pub fn quoted(text: impl Display) -> String {
 /// One of a fixed choice of names.
 ///
 /// # Errors
-/// That it is not a string, or none of them.
+/// A value that is not a string, or none of the names.
 pub fn choice<T: Copy>(value: &DeValue<'_>, what: &str, choices: &[(&'static str, T)]) -> Result<T, Flaw> {
     let names = choices.iter().map(|(name, _)| *name);
     let example = names.clone().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
@@ -173,7 +174,7 @@ fn weight(value: &DeValue<'_>) -> Result<Weight, Flaw> {
 /// A whole number of at least `least`, which fits `T`.
 ///
 /// # Errors
-/// That it is not a whole number, or too small or too large.
+/// A value that is not a whole number, or too small or too large.
 pub fn whole<T: TryFrom<i64>>(value: &DeValue<'_>, least: i64) -> Result<T, Flaw> {
     let help = format!("write a whole number of at least {least}, without quotes");
     let DeValue::Integer(number) = value else {
@@ -186,8 +187,8 @@ pub fn whole<T: TryFrom<i64>>(value: &DeValue<'_>, least: i64) -> Result<T, Flaw
         .ok_or_else(|| Flaw::new(format!("{number} is out of range"), help))
 }
 
-/// Implements [`Value`] for types of the crate that calls it, each by a function from the TOML value to a result, and
-/// one from the value to TOML.
+/// Implements [`Value`] for types of the crate that calls it, each by a function from the TOML value
+/// to a result, and one from the value to TOML.
 #[macro_export]
 macro_rules! values {
     ($($type:ty: $read:expr, $print:expr;)*) => {$(

@@ -1,9 +1,10 @@
 //! Choices with settings of their own: `{ kind = "bounded-pareto", mean = "10ms", ratio = 1000 }`.
 //!
-//! The obvious way is one table with the settings of all choices, most of which may then not be given; each file would
-//! need rules for what belongs to what, and the list of "settings here" would name those that do not. Instead the
-//! choice is read first, and then the table has the settings of that choice and no others, required ones included.
-//! In the code such a thing is an enum with fields, and cannot hold what does not belong.
+//! The obvious way is one table with the settings of all choices. Most of them must then be absent:
+//! each file would need rules that tie settings to choices, and the list of "settings here" would
+//! name settings of other choices. Instead the choice is read first. The table then has the settings
+//! of that choice and no others, required ones included. In the code it is an enum with fields, which
+//! cannot hold a setting of another choice.
 //!
 //! A choice that needs no settings may be written as its bare name: `rates = "even"`.
 
@@ -16,12 +17,12 @@ use crate::table::read::{Reading, kind};
 use crate::table::{Table, Value, Visitor};
 use crate::value::quoted;
 
-/// The setting that says which variant.
+/// The setting that names the variant.
 const KEY: &str = "kind";
 
 /// A choice among variants that have settings.
 pub trait Variants: Sized + Clone {
-    /// What it is a choice of, with its article: `a distribution of costs`.
+    /// The choice in messages, with its article: `a distribution of costs`.
     const WHAT: &'static str;
 
     /// The variants by name, each with the defaults of its settings.
@@ -33,10 +34,10 @@ pub trait Variants: Sized + Clone {
     /// Shows the settings of the variant held.
     fn settings<V: Visitor>(&mut self, visitor: &mut V);
 
-    /// What is wrong with its settings together.
+    /// Checks its settings together.
     ///
     /// # Errors
-    /// That, with the help.
+    /// The flaw that they have together.
     fn check(&self) -> Result<(), Flaw> {
         Ok(())
     }
@@ -47,7 +48,7 @@ struct Whole<T>(T);
 
 impl<T: Variants> Table for Whole<T> {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        // Which variant it is was read before, and decides what follows.
+        // The name was read before: it decides on the settings that follow.
         visitor.value(KEY, &mut self.0.name().to_owned());
         self.0.settings(visitor);
     }
@@ -62,7 +63,7 @@ impl<T: Variants> Table for Own<T> {
     }
 }
 
-/// The variant of this name, or that there is none.
+/// The variant of this name, or the flaw of a name that is none.
 fn named<T: Variants>(name: &str) -> Result<T, Flaw> {
     let all = T::all();
     let names: Vec<&str> = all.iter().map(|(known, _)| *known).collect();
@@ -132,7 +133,7 @@ impl<T: Variants> Value for T {
     }
 }
 
-/// The variants by name, and the settings that each has.
+/// The variants by name, and the settings of each.
 #[must_use]
 pub fn variants<T: Variants>() -> Vec<(&'static str, Vec<Setting>)> {
     T::all().into_iter().map(|(name, variant)| (name, list(&mut Own(variant)))).collect()

@@ -35,7 +35,7 @@ pub trait Table {
     /// if there is none.
     const NEEDS: &'static str = "";
 
-    /// The setting that turns off what the table describes, as TOML; empty if there is none.
+    /// The setting that turns off the feature of the table, as TOML; empty if there is none.
     const OFF: &'static str = "";
 
     /// Shows each setting to the visitor: plain values first, then tables within.
@@ -44,7 +44,7 @@ pub trait Table {
 
 /// A value of one type in the file: a duration, an address, a list.
 pub trait Value: Sized {
-    /// Reads the value, or reports what is wrong with it at the present place and returns `None`.
+    /// Reads the value, or reports its flaw at the present place and returns `None`.
     fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self>;
 
     /// The value as TOML, readable by [`Value::read`].
@@ -54,7 +54,7 @@ pub trait Value: Sized {
 /// The effect of a reload that changes a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The new value comes into force; the text says when, and what stays.
+    /// The new value comes into force; the text names the moment, and the state that stays.
     Applied(&'static str),
     /// The new value waits for a restart; the text says so.
     Restart(&'static str),
@@ -78,7 +78,7 @@ impl Key {
     }
 }
 
-/// A setting whose effect is that of the table around it, or which is never reloaded.
+/// A setting with the effect of the table around it, or of a file that is never reloaded.
 impl From<&'static str> for Key {
     fn from(name: &'static str) -> Self {
         Self { name, effect: None }

@@ -1,4 +1,4 @@
-//! Writes tables as TOML, every setting with the value it has, and lists which settings there are.
+//! Writes tables as TOML, every setting with its value, and lists the settings that exist.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Fills tables from a file, and collects what is wrong with it on the way.
+//! Fills tables from a file, and collects its problems.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,38 +17,38 @@ use crate::table::shape;
 use crate::table::{self, Setting, Table, Visitor};
 use crate::{syntax, unknown};
 
-/// Where each setting that the file holds stands in it.
+/// The places of the settings that a file has.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// By path.
     positions: BTreeMap<String, Position>,
     /// Lines with syntax errors, and those below a header that has one.
     garbled_lines: BTreeSet<usize>,
-    /// Paths of settings that the file has under a name that is not theirs.
+    /// Paths of settings that the file has under a wrong name.
     misnamed: BTreeSet<String>,
 }
 
 impl Places {
-    /// Whether the file itself says what is at `path`.
+    /// Whether the file has a setting at `path`.
     #[must_use]
     pub fn holds(&self, path: &str) -> bool {
         self.positions.contains_key(path)
     }
 
-    /// Whether what is known of this place is a guess, because of a syntax error. The parser skips what it cannot
-    /// read, and guesses at the rest of the line: what seems to be missing may only be unreadable, and what stands beside
-    /// an error may not be what was meant.
+    /// Whether a syntax error makes the contents of this place a guess. The parser skips unreadable
+    /// text, and guesses at the rest of the line: a setting that seems missing may be unreadable,
+    /// and a value beside an error may be another than the user meant.
     #[must_use]
     pub fn is_guess(&self, position: Option<Position>) -> bool {
         !self.garbled_lines.is_empty() && position.is_none_or(|position| self.garbled_lines.contains(&position.line))
     }
 
-    /// Whether the file has the setting at `path` under a name that is not its own, so that its value is not known.
+    /// Whether the file has the setting at `path` under a wrong name, so that its value is unknown.
     pub(crate) fn is_misnamed(&self, path: &str) -> bool {
         self.misnamed.contains(path)
     }
 
-    /// The place of a setting; for one that the file leaves out that of the table it would be in.
+    /// The place of a setting; for one that the file leaves out, the place of its table.
     #[must_use]
     pub fn find(&self, path: &str) -> Option<Position> {
         let mut path = path;
@@ -61,22 +61,22 @@ impl Places {
     }
 }
 
-/// A file as read: each value is good by itself, what they say together is not looked at yet.
+/// A file as read: each value is valid by itself, combinations are not checked yet.
 #[derive(Clone, Debug, Default)]
 pub struct Read<T> {
-    /// The table at the root. What could not be read keeps its default, so it is only good for use when there are no
-    /// problems.
+    /// The table at the root. A setting that could not be read keeps its default, so the table is
+    /// only good for use when there are no problems.
     pub root: T,
-    /// Where its settings stand.
+    /// The places of its settings.
     pub places: Places,
-    /// What is wrong with single values.
+    /// The problems of single values.
     pub problems: Vec<Problem>,
 }
 
 /// The text of a file.
 ///
 /// # Errors
-/// That it cannot be read.
+/// A file that cannot be read.
 pub fn load(file: &Path) -> Result<String, ConfigError> {
     fs::read_to_string(file).map_err(|error| {
         let help = "name a TOML file in UTF-8 that this user may read".to_owned();
@@ -120,7 +120,7 @@ pub fn read<T: Table + Default>(text: &str) -> Read<T> {
     Read { root, places, problems }
 }
 
-/// What is read of a file that is written in `language`, the first line of it at `position`.
+/// The result for a file in another `language`, whose first line is at `position`.
 fn foreign<T: Table + Default>(language: Foreign, position: Position) -> Read<T> {
     let reason = format!("this looks like {}, but Plimsoll reads TOML", language.name());
     let mut help = "write [table] headers and key = \"value\" lines".to_owned();
@@ -132,7 +132,8 @@ fn foreign<T: Table + Default>(language: Foreign, position: Position) -> Read<T>
     Read { root: T::default(), places, problems }
 }
 
-/// Adds the lines below each header with an error: the parser takes them for settings of the table before.
+/// Adds the lines below each header with an error: the parser takes them for settings of the table
+/// before.
 fn extend_below_headers(text: &str, garbled_lines: &mut BTreeSet<usize>) {
     let mut is_below = false;
     for (i, line) in text.lines().enumerate() {
@@ -155,7 +156,7 @@ pub struct Reading<'t> {
     span: Range<usize>,
     places: Places,
     problems: Vec<Problem>,
-    /// The tables of the whole file that have a setting of this name.
+    /// Gives the tables of the whole file that have a setting of this name.
     tables_with: fn(&str) -> Vec<String>,
 }
 
@@ -222,7 +223,7 @@ impl Reading<'_> {
         self.read_misnamed(table, target, &known, misnamed);
     }
 
-    /// Reads the tables of `misnamed`, by their own names, as what they are meant to be: a cluster below a misspelt header has
+    /// Reads the tables of `misnamed` under their right names: a cluster below a misspelt header has
     /// to be there for its routes. A value is left out, since it may mean something else.
     fn read_misnamed<T: Table>(
         &mut self,
@@ -261,7 +262,7 @@ impl Reading<'_> {
     }
 }
 
-/// How the setting `name` is named in help: a table of the root by its header.
+/// The setting `name` as help names it: a table of the root by its header.
 fn written(name: &'static str, known: &[Key], is_root: bool) -> String {
     match known.iter().find(|key| key.name == name).map(|key| key.form) {
         Some(Form::Tables) if is_root => format!("[[{name}]]"),
@@ -285,7 +286,7 @@ pub(crate) fn how_to_write(read: impl FnOnce(&Spanned<DeValue<'_>>, &mut Reading
     reading.problems.into_iter().next().map(|problem| problem.help)
 }
 
-/// What a value is, in the words of TOML's users.
+/// The kind of a value, in the words of TOML's users.
 #[must_use]
 pub fn kind(value: &DeValue<'_>) -> String {
     match value {
@@ -354,7 +355,7 @@ impl Visitor for Reader<'_, '_, '_> {
         self.at(key.into().name, Form::Table, |reading, found| {
             let mut read = table.take().unwrap_or_default();
             reading.fill_from(found, &mut read, true);
-            // What is no table says nothing, so that rules about its settings would only echo.
+            // Rules about the settings of a value that is no table would only echo.
             *table = matches!(found.get_ref(), DeValue::Table(_)).then_some(read);
         });
     }
@@ -403,5 +404,5 @@ impl Visitor for Reader<'_, '_, '_> {
     }
 }
 
-/// What is written to turn a setting off.
+/// The text that turns a setting off.
 pub const OFF: &str = "off";
