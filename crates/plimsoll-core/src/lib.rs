@@ -8,6 +8,7 @@
 //! - [`Balancer`] is a client's view of one cluster: it combines the parts below.
 //! - [`health`] keeps the state of each backend and the rules that change it.
 //! - [`pick`] holds the policies that choose among the usable backends.
+//! - [`discover`] decides on the members of a cluster, from the answers of a source.
 //! - [`subset`] selects the backends that one client connects to.
 //! - [`classify`] decides a request's criticality, [`meter`] estimates its cost, and [`admit`]
 //!   admits or sheds it at an overloaded server. [`signal`] measures the server's load.
@@ -46,6 +47,7 @@ pub mod classify;
 mod criticality;
 pub mod debt;
 mod decay;
+pub mod discover;
 mod event;
 pub mod health;
 mod id;

@@ -1,0 +1,30 @@
+//! The members of a cluster, from the answers of a source that may fail, lie or flap.
+//!
+//! A source (a file, a DNS name, a registry) yields whole lists, or errors. [`Merge`] decides on the
+//! members, [`gather`] on the time of a change, [`Refresh`] on the time of the next question. The
+//! caller turns the members into backends of a [`Balancer`](crate::Balancer): the address identifies
+//! a backend, and a removed one becomes a lame duck.
+//!
+//! The obvious way is to obey each list. Load balancers that do so lose whole clusters: to an empty
+//! answer of a DNS server, to the first half of a long answer, to a registry that restarts with no
+//! entries. The other way, to remove a backend only when it also fails its health checks, sends
+//! requests to processes that belong to another service by now. So a source is obeyed, with three
+//! exceptions, each bounded in time or loudly reported:
+//!
+//! - An **error is no answer**: the members stay.
+//! - An **empty list** is believed only if the operator says so ([`OnEmpty::Obey`]).
+//! - After a **sudden loss** of more than half of the backends, the missing ones stay for
+//!   [`MergeConfig::hold`], unless the source stated that they drain.
+//!
+//! Where it is weak: a source that loses a third of its entries a minute is obeyed to the end, and an
+//! operator who removes more than half on purpose waits for `hold`.
+
+mod gather;
+mod merge;
+mod refresh;
+
+#[cfg(test)]
+mod tests;
+
+pub use merge::{Freshness, Listed, Member, Merge, MergeConfig, MergeCounts, MergeEvent, OnEmpty, Readiness};
+pub use refresh::{Refresh, RefreshConfig};
