@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
@@ -17,7 +18,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll::client::{Client, Cluster, ClusterConfig, Localities, Protocol};
-use plimsoll::discover::{Answer as Listed, Discover, Endpoint, Fixed};
+use plimsoll::discover::{Answer as Listed, Discover, Endpoint, Fixed, FollowConfig, Freshness, Readiness};
 use plimsoll::tls::{TlsConfig, Trust};
 use plimsoll_core::health::State;
 use plimsoll_core::{LoadReport, Ratio, Weight};
@@ -385,6 +386,72 @@ async fn last_list_stays_when_its_source_fails_or_ends() {
         assert_eq!(ask(&client, "/").await, "ok");
     }
     assert_eq!((first.requests(), second.requests()), (2, 2));
+}
+
+fn listed(servers: &[&Server]) -> Vec<Endpoint> {
+    servers.iter().map(|server| server.address.into()).collect()
+}
+
+#[tokio::test]
+async fn missing_backends_serve_after_a_sudden_loss_until_the_hold_ends() {
+    let servers = [Server::plain().await, Server::plain().await, Server::plain().await];
+    let [first, second, third] = &servers;
+    let cluster = Cluster::new("test", plain_config(), [] as [Endpoint; 0]);
+    tokio::spawn(cluster.run());
+    let (lists, source) = fake();
+    cluster.follow_with(source, FollowConfig { hold: Duration::from_secs(2), ..FollowConfig::default() });
+    lists.send(Ok(listed(&[first, second, third]))).unwrap();
+    until(|| cluster.backends().iter().filter(|view| view.snapshot.state == State::Healthy).count() == 3).await;
+    lists.send(Ok(vec![])).unwrap();
+    lists.send(Ok(listed(&[first]))).unwrap();
+    until(|| cluster.discovery().held == 2).await;
+    let client = Plain::new(&cluster);
+    for _ in 0..3 {
+        assert_eq!(ask(&client, "/").await, "ok");
+    }
+    assert_eq!(servers.each_ref().map(Server::requests), [1, 1, 1]);
+    until(|| addresses(&cluster) == [first.address]).await;
+    let counts = cluster.discovery().counts;
+    assert_eq!((counts.empty, counts.held, counts.expired, counts.removed), (1, 2, 2, 0));
+}
+
+#[tokio::test]
+async fn draining_backend_gets_no_new_request_and_finishes_its_own() {
+    let (gate, server) = hosts(Speaks::Http1).await;
+    let other = Server::plain().await;
+    let (lists, cluster) = following(plain_config(), &[&server]).await;
+    let client = Plain::new(&cluster);
+    let slow = tokio::spawn({
+        let client = client.clone();
+        async move { ask(&client, "/slow").await }
+    });
+    until(|| view_of(&cluster, server.address).snapshot.active == 1).await;
+    let draining = Endpoint::new(server.address).readiness(Readiness::Draining);
+    lists.send(Ok(vec![draining.clone(), other.address.into()])).unwrap();
+    until(|| addresses(&cluster) == [other.address]).await;
+    assert_eq!(cluster.discovery().draining, 1);
+    assert_eq!(ask(&client, "/").await, "ok");
+    gate.add_permits(1);
+    assert_eq!(slow.await.unwrap(), server.address.to_string());
+    assert_eq!(cluster.listed(), [draining, other.address.into()]);
+}
+
+#[tokio::test]
+async fn saved_list_serves_when_the_source_fails_at_the_start() {
+    let (known, new) = (Server::plain().await, Server::plain().await);
+    let cluster = Cluster::new("test", plain_config(), [] as [Endpoint; 0]);
+    tokio::spawn(cluster.run());
+    let (lists, source) = fake();
+    cluster.follow_with(source, FollowConfig { saved: listed(&[&known]), ..FollowConfig::default() });
+    assert!(!cluster.discovery().is_ready);
+    lists.send(fails()).unwrap();
+    until(|| cluster.discovery().freshness == Freshness::Stale).await;
+    until(|| cluster.backends().iter().any(|view| view.snapshot.state == State::Healthy)).await;
+    assert_eq!(ask(&Plain::new(&cluster), "/").await, "ok");
+    assert!(cluster.discovery().is_failing);
+    lists.send(Ok(listed(&[&new]))).unwrap();
+    until(|| addresses(&cluster) == [new.address]).await;
+    assert_eq!(cluster.discovery().freshness, Freshness::Fresh);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use std::thread;
 
 use http::uri::Authority;
 use parking_lot::Mutex;
-use plimsoll::discover::Endpoint;
+use plimsoll::discover::{Endpoint, Readiness};
 
 use super::{Backend, Config, ConfigError, Problem};
 
@@ -137,6 +137,7 @@ fn endpoints(backends: &[Backend], names: &Names) -> Vec<Endpoint> {
                     authority: authority.clone(),
                     zone: backend.zone.as_deref().map(Into::into),
                     locality: backend.locality.as_deref().map(Into::into),
+                    readiness: Readiness::Ready,
                 });
             }
         }

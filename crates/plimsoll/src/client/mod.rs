@@ -77,8 +77,8 @@ pub use self::backend::Backend;
 pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
 pub use self::cluster::{
-    BackendCounts, BackendView, Cluster, ClusterCounts, ClusterView, HedgeCounts, Latencies, LocalityView, Notice,
-    Restraint,
+    BackendCounts, BackendView, Cluster, ClusterCounts, ClusterView, DiscoveryView, HedgeCounts, Latencies,
+    LocalityView, Notice, Restraint,
 };
 pub use self::config::{
     Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,

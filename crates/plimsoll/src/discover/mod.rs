@@ -11,11 +11,15 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fmt, io};
 
 use http::uri::Authority;
 use plimsoll_core::Weight;
+use plimsoll_core::discover::MergeConfig;
+pub use plimsoll_core::discover::{Freshness, MergeCounts, OnEmpty, Readiness};
 
 /// One backend in the list of a source.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,13 +35,15 @@ pub struct Endpoint {
     /// Its place for nearest-first routing, such as a datacenter. Has an effect where the cluster
     /// orders localities.
     pub locality: Option<Arc<str>>,
+    /// Whether it may get requests.
+    pub readiness: Readiness,
 }
 
 impl Endpoint {
     /// A backend at `address` with default settings.
     #[must_use]
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address, weight: Weight::ONE, authority: None, zone: None, locality: None }
+        Self { address, weight: Weight::ONE, authority: None, zone: None, locality: None, readiness: Readiness::Ready }
     }
 
     /// The same with another weight.
@@ -58,6 +64,13 @@ impl Endpoint {
     #[must_use]
     pub fn locality(mut self, locality: impl Into<Arc<str>>) -> Self {
         self.locality = Some(locality.into());
+        self
+    }
+
+    /// The same in another state.
+    #[must_use]
+    pub fn readiness(mut self, readiness: Readiness) -> Self {
+        self.readiness = readiness;
         self
     }
 }
@@ -101,6 +114,36 @@ pub trait Discover: Send {
     /// A source decides itself on the time between its attempts. After an error the next answer is
     /// awaited as after a list.
     fn next(&mut self) -> impl Future<Output = Option<Answer>> + Send;
+
+    /// Lists in a row that a backend must be missing from before it is removed. Two for a source
+    /// whose answers may be incomplete; such a source yields each answer.
+    fn confirmations(&self) -> NonZeroU32 {
+        NonZeroU32::MIN
+    }
+}
+
+/// How a cluster follows a source, see
+/// [`Cluster::follow_with`](crate::client::Cluster::follow_with).
+#[derive(Clone, Debug)]
+pub struct FollowConfig {
+    /// How long missing backends stay after the sudden loss of more than half of them. Zero: not at
+    /// all.
+    pub hold: Duration,
+    /// The meaning of an empty list.
+    pub on_empty: OnEmpty,
+    /// Backends that are members whatever the source lists. They come into force with the first list.
+    pub fixed: Vec<Endpoint>,
+    /// The last list of an earlier process
+    /// ([`Cluster::listed`](crate::client::Cluster::listed)). It comes into force if the source fails,
+    /// or does not answer for half a second.
+    pub saved: Vec<Endpoint>,
+}
+
+impl Default for FollowConfig {
+    fn default() -> Self {
+        let MergeConfig { hold, on_empty, .. } = MergeConfig::default();
+        Self { hold, on_empty, fixed: Vec::new(), saved: Vec::new() }
+    }
 }
 
 /// A list that never changes.

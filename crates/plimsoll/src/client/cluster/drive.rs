@@ -86,6 +86,7 @@ impl Driver {
             self.source = Some(source);
         }
         let now = shared.now();
+        let members_at = shared.settle(now);
         let mut machine = shared.machine.lock();
         let news = machine.tell(now, |b, _, mut obs| b.handle_timeout(now, &mut obs));
         while let Some(id) = machine.balancer.poll_check() {
@@ -107,8 +108,8 @@ impl Driver {
             self.checks_running += 1;
             self.jobs.push(Box::pin(async move { Result::Checked(id, check(backend, config).await) }));
         }
-        let latest = now + MAX_SLEEP;
-        shared.clock.instant(wake_at.map_or(latest, |at| at.min(latest)))
+        let wake_at = [wake_at, members_at, Some(now + MAX_SLEEP)].into_iter().flatten().min();
+        shared.clock.instant(wake_at.unwrap_or(now))
     }
 
     fn start_vigils(&mut self, shared: &Shared) {

@@ -1,17 +1,21 @@
 //! The source of a cluster's backends, the only way to them.
 //!
-//! The cluster's own task ([`Cluster::run`]) polls the source, so a source ends with its cluster and
-//! costs no task. [`Shared::following`] hands a new source over and counts the sources. A late list
-//! of a former source has no effect.
+//! [`plimsoll_core::discover`] decides on the members from the source's answers. The cluster's own
+//! task ([`Cluster::run`]) polls the source and wakes that machine, so a source ends with its cluster
+//! and costs no task. [`Shared::following`] hands a new source over and counts the sources. A late
+//! list of a former source has no effect.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::{Stream, StreamExt as _, stream};
+use plimsoll_core::Timestamp;
+use plimsoll_core::discover::{Freshness, Listed, Member, Merge, MergeConfig, MergeCounts, MergeEvent};
 
 use super::machine::News;
 use super::{Cluster, Shared};
-use crate::discover::{Answer, Discover};
+use crate::discover::{Answer, Discover, Endpoint, FollowConfig, Readiness};
 
 /// The answers of a source, and its number among the sources of the cluster.
 pub(super) struct Source {
@@ -25,26 +29,58 @@ pub(super) struct Following {
     number: u64,
     /// Not yet taken over by the cluster's task.
     new: Option<Source>,
-    /// Its last answer was an error.
-    is_failing: bool,
+    /// The members by its answers. `None` before the first source.
+    merge: Option<Merge<SocketAddr, Endpoint>>,
+}
+
+/// The state of a cluster's source, and its backends by state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiscoveryView {
+    /// The origin of the members.
+    pub freshness: Freshness,
+    /// Whether the last answer of the source was an error.
+    pub is_failing: bool,
+    /// Whether there was a list, or the wait for the first one is over.
+    pub is_ready: bool,
+    /// The time of the source's last list.
+    pub answered: Option<Timestamp>,
+    /// Missing backends that stay for a time, after a sudden loss.
+    pub held: usize,
+    /// Backends that the source states as draining.
+    pub draining: usize,
+    /// Changes of the members since the cluster follows this source.
+    pub counts: MergeCounts,
 }
 
 impl Cluster {
+    /// Takes the backends from `source`, in place of any other, with the default settings.
+    ///
+    /// See [`Cluster::follow_with`].
+    pub fn follow(&self, source: impl Discover + 'static) {
+        self.follow_with(source, FollowConfig::default());
+    }
+
     /// Takes the backends from `source`, in place of any other.
     ///
-    /// Each list replaces the one before. All backends of the list are members, or those of this
+    /// Each list replaces the one before, with the exceptions of [`plimsoll_core::discover`]: errors
+    /// and empty lists change nothing, and missing backends stay for a time after a sudden loss.
+    /// Changes gather for 200 ms, at most 2 s. All backends of the list are members, or those of this
     /// process's subset ([`ClusterConfig::subset`](crate::client::ClusterConfig::subset)).
     ///
     /// The address identifies a backend. A listed backend keeps its state, connections and requests
     /// when its weight, authority, zone or locality changes; later requests see the new values.
     /// Requests at removed backends finish. Of an address that is listed twice the first entry counts.
     ///
-    /// A list that is ready applies before this returns, others while [`Cluster::run`] is polled. The
-    /// former source is dropped; its last list stays in force until the first one of `source`. The
-    /// last list stays too when a source ends or answers with an error.
+    /// The first list applies as it is, without these exceptions: before this returns if it is ready,
+    /// and else while [`Cluster::run`] is polled. The former source is dropped; its last list stays in
+    /// force until the first one of `source`. The last list stays too when a source ends.
     ///
     /// Call this where `source` can be polled: within a runtime, if it needs one.
-    pub fn follow(&self, source: impl Discover + 'static) {
+    pub fn follow_with(&self, source: impl Discover + 'static, config: FollowConfig) {
+        let FollowConfig { hold, on_empty, fixed, saved } = config;
+        let merge = MergeConfig { hold, on_empty, confirmations: source.confirmations() };
+        let fixed = fixed.into_iter().map(|endpoint| (endpoint.address, endpoint)).collect();
+        let merge = Merge::new(self.0.now(), merge, fixed, saved.into_iter().map(listed).collect());
         let next = |mut source: _| async { Some((Discover::next(&mut source).await?, source)) };
         let mut answers = Box::pin(stream::unfold(source, next));
         let first = match answers.as_mut().poll_next(&mut Context::from_waker(Waker::noop())) {
@@ -53,18 +89,50 @@ impl Cluster {
         };
         let mut following = self.0.following.lock();
         let number = following.number + 1;
-        let former = std::mem::replace(
-            &mut *following,
-            Following { number, new: Some(Source { number, answers }), is_failing: false },
-        );
+        let new = Following { number, new: Some(Source { number, answers }), merge: Some(merge) };
+        let former = std::mem::replace(&mut *following, new);
         let news = first.map(|answer| self.0.take_in(&mut following, answer));
         drop(following);
         drop(former);
         if let Some(news) = news {
             self.0.publish(news);
         }
+        self.0.driver.notify_one();
         self.0.reconsider();
     }
+
+    /// The state of the source of backends.
+    #[must_use]
+    pub fn discovery(&self) -> DiscoveryView {
+        let following = self.0.following.lock();
+        let merge = following.merge.as_ref().expect("a cluster follows a source from its beginning");
+        DiscoveryView {
+            freshness: merge.freshness(),
+            is_failing: merge.is_failing(),
+            is_ready: merge.is_ready(self.0.now()),
+            answered: merge.answered(),
+            held: merge.members().iter().filter(|member| member.is_held).count(),
+            draining: merge.draining(),
+            counts: merge.counts(),
+        }
+    }
+
+    /// The last list of the source, to be saved for a later process ([`FollowConfig::saved`]).
+    #[must_use]
+    pub fn listed(&self) -> Vec<Endpoint> {
+        let following = self.0.following.lock();
+        let merge = following.merge.iter();
+        merge
+            .flat_map(Merge::to_save)
+            .map(|Listed { properties, readiness, .. }| properties.readiness(readiness))
+            .collect()
+    }
+}
+
+/// An entry of a list in the core's terms.
+fn listed(endpoint: Endpoint) -> Listed<SocketAddr, Endpoint> {
+    let readiness = endpoint.readiness;
+    Listed { key: endpoint.address, readiness, properties: endpoint.readiness(Readiness::Ready) }
 }
 
 impl Source {
@@ -95,16 +163,74 @@ impl Shared {
         self.reconsider();
     }
 
-    /// Applies a list. An error is no list: the backends stay as they are.
+    /// Lets due changes of the members take effect. Returns the time of the next ones.
+    pub(super) fn settle(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut following = self.following.lock();
+        let merge = following.merge.as_mut()?;
+        let mut events = Vec::new();
+        let is_changed = merge.handle_timeout(now, &mut |event| events.push(event));
+        let news = is_changed.then(|| self.change_members(now, merge.members()));
+        let next = merge.poll_timeout();
+        drop(following);
+        events.into_iter().for_each(|event| self.log_discovery(event, None));
+        if let Some(news) = news {
+            self.publish(news);
+            self.reconsider();
+        }
+        next
+    }
+
     fn take_in(&self, following: &mut Following, answer: Answer) -> News {
-        let was_failing = std::mem::replace(&mut following.is_failing, answer.is_err());
-        match answer {
-            Ok(endpoints) => self.machine.lock().update(self.clock.now(), endpoints),
+        let Some(merge) = &mut following.merge else { return News::default() };
+        let now = self.clock.now();
+        let is_first = merge.freshness() == Freshness::Waiting;
+        let mut events = Vec::new();
+        let mut observe = |event| events.push(event);
+        let error = match answer {
+            Ok(endpoints) => {
+                merge.on_list(now, endpoints.into_iter().map(listed).collect(), &mut observe);
+                None
+            }
             Err(error) => {
-                if !was_failing {
-                    tracing::warn!(cluster = &*self.name, %error, "discovery failed: the backends stay as they are");
-                }
-                News::default()
+                merge.on_error(now, &mut observe);
+                Some(error)
+            }
+        };
+        let is_changed = merge.handle_timeout(now, &mut observe);
+        // The first list also replaces that of a former source, even if it is empty.
+        let is_first = is_first && merge.freshness() != Freshness::Waiting;
+        events.into_iter().for_each(|event| self.log_discovery(event, error.as_deref()));
+        if is_changed || is_first { self.change_members(now, merge.members()) } else { News::default() }
+    }
+
+    fn change_members(&self, now: Timestamp, members: &[Member<SocketAddr, Endpoint>]) -> News {
+        let endpoints = members.iter().map(|member| member.properties.clone()).collect();
+        self.machine.lock().update(now, endpoints)
+    }
+
+    fn log_discovery(&self, event: MergeEvent, error: Option<&(dyn std::error::Error + Send + Sync)>) {
+        let cluster = &*self.name;
+        match event {
+            MergeEvent::SourceFailed => {
+                let error = error.map(tracing::field::display);
+                tracing::warn!(cluster, error, "discovery failed: the backends stay as they are");
+            }
+            MergeEvent::SourceRecovered => tracing::info!(cluster, "discovery works again"),
+            MergeEvent::EmptyListIgnored { backends } => {
+                tracing::warn!(cluster, backends, "discovery lists no backend: the backends stay as they are");
+            }
+            MergeEvent::SavedListUsed { backends } => {
+                tracing::warn!(cluster, backends, "discovery has not answered: the saved list is in force");
+            }
+            MergeEvent::LossHeld { missing, of } => {
+                tracing::warn!(cluster, missing, of, "discovery lost most backends: the missing ones stay for a time");
+            }
+            MergeEvent::HoldExpired { backends } => {
+                tracing::warn!(
+                    cluster,
+                    backends,
+                    "missing backends removed: discovery did not list them again in time"
+                );
             }
         }
     }
@@ -113,6 +239,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::time::Duration;
 
     use super::*;
     use crate::client::config::ClusterConfig;
@@ -129,6 +256,7 @@ mod tests {
         cluster.0.on_answer(first, Ok(vec![former.into()]));
         assert_eq!(members(&cluster), [later]);
         cluster.0.on_answer(second, Ok(vec![later.into(), former.into()]));
+        cluster.0.settle(cluster.0.now() + Duration::from_millis(200));
         assert_eq!(members(&cluster), [later, former]);
     }
 }

@@ -35,6 +35,7 @@ use tokio::sync::{Notify, watch};
 
 pub use self::again::Restraint;
 pub(crate) use self::again::{Ask, Denial, Grant, Retry, Since, Unanswered};
+pub use self::follow::DiscoveryView;
 use self::follow::Following;
 pub(crate) use self::hedge::First;
 pub use self::localities::LocalityView;
