@@ -19,6 +19,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-http1", &[]),
     ("plimsoll-http2", &["plimsoll-core"]),
     ("plimsoll", &["plimsoll-core", "plimsoll-http1", "plimsoll-wire"]),
+    ("plimsoll-discover", &["plimsoll", "plimsoll-core"]),
     (
         "plimsoll-proxy",
         &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-http1", "plimsoll-http2", "plimsoll-wire"],

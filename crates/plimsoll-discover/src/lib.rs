@@ -1,0 +1,8 @@
+//! Sources of the backends of a cluster: each is a [`Discover`](plimsoll::discover::Discover) for
+//! [`Cluster::follow_with`](plimsoll::client::Cluster::follow_with).
+//!
+//! A source translates: from the words of a file or a server into a whole list of endpoints, or into
+//! an error that names the place. The decision on the members is that of [`plimsoll_core::discover`].
+#![forbid(unsafe_code)]
+
+pub mod file;
