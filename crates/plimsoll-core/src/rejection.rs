@@ -106,6 +106,57 @@ pub struct Reported {
     pub affects_users: bool,
 }
 
+/// The class of an error for degraded answers: a setting names the classes that it replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Backends are overloaded: the gate says so, or a backend does.
+    Overloaded,
+    /// All backends were at their limit of active requests for too long.
+    Saturated,
+    /// No backend is usable.
+    NoBackend,
+    /// No answer came in time.
+    Deadline,
+    /// The backend closed the connection, or its answer was none.
+    Failed,
+    /// The backend answered 500, 502, 503 or 504, without a reason of the table.
+    ServerError,
+    /// The customer is over its quota.
+    Quota,
+}
+
+impl Trouble {
+    /// All classes, in the order of their declaration.
+    pub const ALL: [Self; 7] = [
+        Self::Overloaded,
+        Self::Saturated,
+        Self::NoBackend,
+        Self::Deadline,
+        Self::Failed,
+        Self::ServerError,
+        Self::Quota,
+    ];
+
+    /// The classes without a response that clients can use. A backend's own error page may be one,
+    /// and a customer over its quota should notice.
+    pub const WITHOUT_SERVICE: [Self; 5] =
+        [Self::Overloaded, Self::Saturated, Self::NoBackend, Self::Deadline, Self::Failed];
+
+    /// The name in the file, in metrics, and in the header.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Overloaded => Rejection::Overloaded.name(),
+            Self::Saturated => Rejection::Saturated.name(),
+            Self::NoBackend => Rejection::NoBackend.name(),
+            Self::Deadline => Rejection::Deadline.name(),
+            Self::Failed => "failed",
+            Self::ServerError => "server-error",
+            Self::Quota => Rejection::Quota.name(),
+        }
+    }
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -125,6 +176,8 @@ pub struct Row {
     pub header_with_time: Option<ShedHeader>,
     /// `grpc-retry-pushback-ms`.
     pub pushback: Option<Pushback>,
+    /// Value of `Retry-After`, where it is always the same.
+    pub retry_after: Option<&'static str>,
     /// The place among the labels of a gate's decisions; `None` if no gate decides so.
     pub gate: Option<usize>,
     /// Whether the reason is load: the sender serves other requests meanwhile. A health check that
@@ -132,6 +185,8 @@ pub struct Row {
     pub is_of_load: bool,
     /// The weight in the shedding report; `None` for a reason that is not part of it.
     pub reported: Option<Reported>,
+    /// The class for degraded answers; `None` for a reason that no other answer replaces.
+    pub degraded: Option<Trouble>,
     /// The evidence about the backend that answers so.
     pub evidence: Evidence,
     /// The reason that batch work reports if its wait for a retry is abandoned; `None` if it is not
@@ -145,8 +200,12 @@ const OWN_LIMIT: Option<Reported> = Some(Reported { is_shortage: false, affects_
 
 /// Codes of gRPC.
 mod grpc {
+    pub(super) const INVALID_ARGUMENT: u8 = 3;
     pub(super) const DEADLINE_EXCEEDED: u8 = 4;
+    pub(super) const PERMISSION_DENIED: u8 = 7;
     pub(super) const RESOURCE_EXHAUSTED: u8 = 8;
+    pub(super) const UNIMPLEMENTED: u8 = 12;
+    pub(super) const INTERNAL: u8 = 13;
     pub(super) const UNAVAILABLE: u8 = 14;
 }
 
@@ -199,6 +258,7 @@ rejections! {
         gate: Some(0),
         is_of_load: true,
         reported: SHORTAGE,
+        degraded: Some(Trouble::Overloaded),
         batch: Some(Rejection::Overloaded),
     }
     /// Too many backends are overloaded: a retry would only add load.
@@ -208,6 +268,7 @@ rejections! {
         gate: Some(1),
         is_of_load: true,
         reported: SHORTAGE,
+        degraded: Some(Trouble::Overloaded),
         batch: Some(Rejection::Overloaded),
     }
     /// The customer is over its quota.
@@ -217,6 +278,7 @@ rejections! {
         gate: Some(3),
         is_of_load: true,
         reported: OWN_LIMIT,
+        degraded: Some(Trouble::Quota),
     }
     /// The client side throttled the request; nothing was sent.
     Throttled: "throttled", "not sent, because most requests are shed",
@@ -224,6 +286,7 @@ rejections! {
         is_of_load: true,
         reported: SHORTAGE,
         evidence: Evidence::Headroom,
+        degraded: Some(Trouble::Overloaded),
         batch: Some(Rejection::Throttled),
     }
     /// The deadline passed, or would pass before an answer.
@@ -233,10 +296,12 @@ rejections! {
         is_of_load: true,
         reported: NO_SHORTAGE,
         evidence: Evidence::TooLate,
+        degraded: Some(Trouble::Deadline),
     }
     /// The backend is draining.
     LameDuck: "lame-duck", "this backend is draining",
         503 UNAVAILABLE, Elsewhere {
+        degraded: Some(Trouble::NoBackend),
         batch: Some(Rejection::LameDuck),
     }
     /// Every usable backend is at its limit of active requests.
@@ -244,14 +309,54 @@ rejections! {
         503 UNAVAILABLE, After {
         is_of_load: true,
         reported: SHORTAGE,
+        degraded: Some(Trouble::Saturated),
         batch: Some(Rejection::Saturated),
     }
     /// No backend is usable.
     NoBackend: "no-backend", "no backend is usable",
         503 UNAVAILABLE, After {
         reported: NO_SHORTAGE,
+        degraded: Some(Trouble::NoBackend),
         batch: Some(Rejection::NoBackend),
     }
+
+    // Decisions of a proxy about the request itself.
+
+    /// No route matches.
+    NoRoute: "no-route", "no route matches this request", 404 UNIMPLEMENTED {}
+    /// `CONNECT`: a reverse proxy is no forward proxy.
+    Connect: "connect", "a reverse proxy opens no tunnels", 405 UNIMPLEMENTED {}
+    /// `TRACE`: its response shows a client the fields that proxies add, credentials included.
+    Trace: "trace", "TRACE is not allowed", 405 UNIMPLEMENTED {}
+    /// The body is longer than the listener allows.
+    BodyTooLarge: "body-too-large", "the body is longer than this listener allows",
+        413 RESOURCE_EXHAUSTED {}
+    /// The head took too long.
+    SlowHead: "slow-head", "the request head took too long", 408 DEADLINE_EXCEEDED {}
+    /// The body came too slowly.
+    SlowBody: "slow-body", "the request body arrived too slowly", 408 DEADLINE_EXCEEDED {}
+    /// Memory is nearly used up.
+    Memory: "memory", "the proxy is almost out of memory",
+        503 UNAVAILABLE {
+        retry_after: Some("1"),
+    }
+    /// The route has an answer for all its requests.
+    RouteAnswer: "route-answer", "the route has a fixed answer", 403 PERMISSION_DENIED {}
+    /// The route drops its requests without an answer.
+    BlackHole: "black-hole", "the route drops its requests", 403 PERMISSION_DENIED {}
+    /// An extended CONNECT, and the cluster speaks HTTP/2 only.
+    NoUpgrade: "no-upgrade",
+        "backends of this route speak HTTP/2 only and cannot switch protocols",
+        501 UNIMPLEMENTED {}
+    /// Servers read the path in different ways, and routes depend on it.
+    AmbiguousPath: "ambiguous-path",
+        "servers may read this path in different ways, with different routes",
+        400 INVALID_ARGUMENT {}
+    /// The customer is named more than once.
+    Customers: "customers", "the customer is named more than once", 400 INVALID_ARGUMENT {}
+    /// The request has passed this proxy before, again and again.
+    Loop: "loop", "the request passed this proxy too often: a backend leads back to it",
+        508 INTERNAL {}
 }
 
 impl Row {
@@ -265,9 +370,11 @@ impl Row {
             header: None,
             header_with_time: None,
             pushback: None,
+            retry_after: None,
             gate: None,
             is_of_load: false,
             reported: None,
+            degraded: None,
             evidence: Evidence::Overload,
             batch: None,
         }

@@ -14,8 +14,13 @@ pub(crate) trait Label: Copy + 'static {
     /// All values, in the order of the metric.
     const ALL: &'static [Self];
 
-    /// Its place in [`Label::ALL`].
+    /// The place of its count, below the number of values.
     fn index(self) -> usize;
+
+    /// Whether the metric lists it at zero, too. A value that is not expected appears once counted.
+    fn is_always_listed(self) -> bool {
+        true
+    }
 
     /// The label in metrics.
     fn name(self) -> Self::Name;
@@ -44,7 +49,10 @@ impl<L: Label> Counts<L> {
 
     /// Each label and its number of events.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (L::Name, u64)> {
-        L::ALL.iter().zip(&self.0).map(|(label, count)| (label.name(), count.load(Ordering::Relaxed)))
+        let counts = L::ALL.iter().map(|label| (label, self.0[label.index()].load(Ordering::Relaxed)));
+        counts
+            .filter(|(label, count)| *count > 0 || label.is_always_listed())
+            .map(|(label, count)| (label.name(), count))
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
+use plimsoll_core::Rejection;
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::headers::{GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS};
 
@@ -53,12 +54,12 @@ impl FixedAnswer {
 
     /// The answer to a request whose route has this one for all.
     pub(crate) fn of_route(&self, is_grpc: bool) -> Response<Bytes> {
-        let (_, otherwise, _, _) = Refusal::RouteAnswer.row();
+        let otherwise = Refusal::of(Rejection::RouteAnswer).status();
         let status = self.status.unwrap_or(otherwise);
         if is_grpc {
             return self.to_call(status);
         }
-        let text = || if has_body(status) { Refusal::RouteAnswer.text() + "\n" } else { String::new() };
+        let text = || if has_body(status) { Refusal::of(Rejection::RouteAnswer).text() + "\n" } else { String::new() };
         self.with_body(status, self.body.clone().unwrap_or_else(|| text().into()))
     }
 
@@ -87,7 +88,7 @@ impl FixedAnswer {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE_GRPC);
         headers.insert(GRPC_STATUS, code_for(status).to_header_value());
-        headers.insert(GRPC_MESSAGE, grpc::encode_message(&Refusal::RouteAnswer.text()));
+        headers.insert(GRPC_MESSAGE, grpc::encode_message(&Refusal::of(Rejection::RouteAnswer).text()));
         headers.insert(GRPC_RETRY_PUSHBACK_MS, pushback.into());
         response
     }

@@ -100,7 +100,7 @@ async fn a_full_queue_turns_away_and_tells_where_to_go() {
     let refused = server.send("/3", Criticality::Sheddable).await.await.unwrap();
     assert_eq!((refused.status(), reason(&refused)), (StatusCode::SERVICE_UNAVAILABLE, Some(Rejection::Overloaded)));
     let counts = server.layer.admission().by_criticality;
-    assert_eq!(counts[Criticality::Sheddable.rank()].overloaded, 1);
+    assert_eq!(counts[Criticality::Sheddable.rank()].shed_for(Rejection::Overloaded), 1);
     assert_eq!(counts[Criticality::Critical.rank()].admitted, 1);
     // Nobody's turn comes.
     let late = waits.await.unwrap();
@@ -142,7 +142,10 @@ async fn a_dry_run_lets_all_begin_and_counts_who_would_have_waited() {
         sent.push(server.send(path, Criticality::Critical).await);
     }
     assert_eq!(server.begun(), ["/1", "/2", "/3"]);
-    assert_eq!(server.layer.admission().by_criticality[Criticality::Critical.rank()].overloaded, 2);
+    assert_eq!(
+        server.layer.admission().by_criticality[Criticality::Critical.rank()].shed_for(Rejection::Overloaded),
+        2
+    );
     tokio::time::advance(Duration::from_secs(1)).await;
     server.may_end.add_permits(3);
     for sent in sent {

@@ -22,7 +22,7 @@ mod counts;
 mod keep;
 mod store;
 mod tee;
-mod trouble;
+pub(crate) mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,47 +1,33 @@
-//! The kind of error in a response or failure, as the choice of a degraded answer needs it.
+//! The class of the error in a response or failure, for the choice of a degraded answer.
 
 use http::{HeaderMap, StatusCode};
 use plimsoll::client;
-use plimsoll_core::Rejection;
 use plimsoll_wire::shed::Shed;
 
 use crate::config::Trouble;
 
-impl Trouble {
-    /// The kind of a shed request.
-    pub(crate) fn of_shed(reason: Rejection) -> Self {
-        match reason {
-            Rejection::Overloaded | Rejection::OverloadedNoRetry | Rejection::Throttled => Self::Overloaded,
-            Rejection::Saturated => Self::Saturated,
-            Rejection::NoBackend | Rejection::LameDuck => Self::NoBackend,
-            Rejection::Deadline => Self::Deadline,
-            Rejection::Quota => Self::Quota,
-        }
+/// The class of a request without a response; `None` if the error is the client's own.
+pub(crate) fn of_error(error: &client::Error) -> Option<Trouble> {
+    match error {
+        client::Error::RequestBody(_) | client::Error::Preempted => None,
+        error => error.shed_reason().map_or(Some(Trouble::Failed), |reason| reason.row().degraded),
     }
+}
 
-    /// That of a request without a response; `None` if it is the client's own.
-    pub(crate) fn of_error(error: &client::Error) -> Option<Self> {
-        match error {
-            client::Error::RequestBody(_) | client::Error::Preempted => None,
-            error => Some(error.shed_reason().map_or(Self::Failed, Self::of_shed)),
-        }
-    }
-
-    /// That of a backend's answer; `None` if it is a proper one.
-    pub(crate) fn of_answer(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
-        const ERRORS: [StatusCode; 4] = [
-            StatusCode::INTERNAL_SERVER_ERROR,
-            StatusCode::BAD_GATEWAY,
-            StatusCode::SERVICE_UNAVAILABLE,
-            StatusCode::GATEWAY_TIMEOUT,
-        ];
-        match Shed::read(status, headers) {
-            Some(Shed { reason: Some(reason), .. }) => Some(Self::of_shed(reason)),
-            Some(_) if status == StatusCode::TOO_MANY_REQUESTS => Some(Self::Quota),
-            Some(_) if status != StatusCode::BAD_GATEWAY => Some(Self::Overloaded),
-            // With a 502 it may only say that a retry is useless.
-            _ => ERRORS.contains(&status).then_some(Self::ServerError),
-        }
+/// The class of a backend's answer; `None` for a proper answer.
+pub(crate) fn of_answer(status: StatusCode, headers: &HeaderMap) -> Option<Trouble> {
+    const ERRORS: [StatusCode; 4] = [
+        StatusCode::INTERNAL_SERVER_ERROR,
+        StatusCode::BAD_GATEWAY,
+        StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::GATEWAY_TIMEOUT,
+    ];
+    match Shed::read(status, headers) {
+        Some(Shed { reason: Some(reason), .. }) => reason.row().degraded,
+        Some(_) if status == StatusCode::TOO_MANY_REQUESTS => Some(Trouble::Quota),
+        Some(_) if status != StatusCode::BAD_GATEWAY => Some(Trouble::Overloaded),
+        // With a 502 it may only say that a retry is useless.
+        _ => ERRORS.contains(&status).then_some(Trouble::ServerError),
     }
 }
 
@@ -53,7 +39,7 @@ mod tests {
     fn a_backend_that_says_why_is_believed_and_other_errors_are_its_own() {
         let of = |status: u16, pairs: &[(&'static str, &'static str)]| {
             let headers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-            Trouble::of_answer(StatusCode::from_u16(status).unwrap(), &headers)
+            of_answer(StatusCode::from_u16(status).unwrap(), &headers)
         };
         for (status, pairs, expected) in [
             (200, vec![], None),

@@ -6,11 +6,10 @@
 //! one kind of `no-backend`; they find it, too.
 
 use plimsoll::client;
+use plimsoll_core::Rejection;
 use plimsoll_http1::Fault;
 
 use crate::config::Trouble;
-use crate::counts::Label as _;
-use crate::reason::Refusal;
 
 /// Why a request was not served. One event may have up to three names; a request is found by each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +50,7 @@ impl Reason {
 /// explanation and no id: it is only counted.
 #[must_use]
 pub fn may_be_only_counted(word: &str) -> bool {
-    word == Refusal::SlowHead.name() || Fault::ALL.iter().any(|fault| fault.name() == word)
+    word == Rejection::SlowHead.name() || Fault::ALL.iter().any(|fault| fault.name() == word)
 }
 
 #[cfg(test)]
@@ -62,10 +61,13 @@ pub(crate) mod tests {
     use plimsoll::client::{Cause, ConnectError, Refused};
     use plimsoll_core::rejection::Retry;
     use plimsoll_core::retry::Tells;
-    use plimsoll_core::{Criticality, Ratio, Rejection};
+    use plimsoll_core::{Criticality, Ratio};
     use plimsoll_wire::headers::X_PLIMSOLL_SHED;
 
     use super::*;
+    use crate::counts::Label as _;
+    use crate::degrade::trouble;
+    use crate::reason::Refusal;
     use crate::request::answer;
 
     /// The words in a response of the proxy: in its header, and at the beginning of its text.
@@ -122,7 +124,7 @@ pub(crate) mod tests {
     fn every_reason_in_a_response_is_a_word_of_its_explanation() {
         for &refusal in Refusal::ALL {
             let response = answer::for_refusal(refusal, false);
-            let text = if let Refusal::Shed(_) = refusal { refusal.row().3.to_owned() } else { refusal.text() };
+            let text = refusal.text();
             let known = Reason::of(refusal.name()).words();
             let said = words(&response, &text);
             assert!(!said.is_empty(), "{refusal:?}");
@@ -139,7 +141,7 @@ pub(crate) mod tests {
                 assert!(known.contains(&Some(word)), "{error:?}: {word} is not in {known:?}");
             }
             assert!(known.contains(&Some(error.reason())), "the library's word: {error:?}");
-            let degraded = Trouble::of_error(&error);
+            let degraded = trouble::of_error(&error);
             let known = Reason::of_error(&error).degraded_as(degraded).words();
             assert!(degraded.is_none_or(|trouble| known.contains(&Some(trouble.name()))), "{error:?}");
         }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use http::header::{CONTENT_LENGTH, DATE, EXPECT, HeaderMap};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
+use plimsoll_core::Rejection;
 use plimsoll_http1::write::{self, CHUNK_END};
 use plimsoll_http1::{Decoder, Framing, Origin, RequestHead};
 use socket2::SockRef;
@@ -159,7 +160,7 @@ impl Http1 {
             ExchangeEnd::By(Outcome::Answer(response)) => response,
             ExchangeEnd::By(Outcome::Switched(switched)) => return self.switch(switched).await,
             ExchangeEnd::By(Outcome::Dropped) => return NextState::Broken,
-            ExchangeEnd::TooSlow => return NextState::Refuse(Refusal::SlowBody),
+            ExchangeEnd::TooSlow => return NextState::Refuse(Refusal::of(Rejection::SlowBody)),
             ExchangeEnd::Gone => return NextState::Broken,
         };
         self.answer(response, version, is_head, keep_alive, &mut upload).await

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use plimsoll::stream::{Input, Output, Stream};
+use plimsoll_core::Rejection;
 use plimsoll_http1::{Fault, Limits, RequestHead, Scan};
 use tokio::io::AsyncWrite as _;
 
@@ -115,7 +116,7 @@ impl Http1 {
                 NextHead::Http2 => return End::Http2(self.said()),
                 NextHead::Closed => return End::Closed,
                 NextHead::Malformed(fault) => Refusal::Malformed(fault),
-                NextHead::TooSlow => Refusal::SlowHead,
+                NextHead::TooSlow => Refusal::of(Rejection::SlowHead),
             };
             self.refuse(refusal).await;
             return End::Closed;

@@ -76,17 +76,15 @@ impl Customers {
         let mut all: Vec<_> = named.iter().map(|(_, counts)| (&*counts.name, &counts.decisions)).collect();
         all.sort_by_key(|(name, _)| *name);
         all.push((OTHER, &self.other));
-        let by_decision = |(name, decisions): (&str, &DecisionCounter)| {
-            decisions.read().by_name().map(|(decision, count)| (Box::from(name), decision, count))
-        };
-        all.into_iter().flat_map(by_decision).collect()
+        let by_decision = all.into_iter().flat_map(|(name, decisions)| {
+            decisions.read().by_name().map(move |(decision, count)| (Box::from(name), decision, count))
+        });
+        by_decision.collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll::server::admission::REASONS;
-
     use super::*;
 
     fn number_of(name: &[u8]) -> u64 {
@@ -113,7 +111,7 @@ mod tests {
         let shop = [("shop".to_owned(), "admitted", 1), ("shop".to_owned(), "overloaded", 1)];
         let other = [("other".to_owned(), "admitted", 1_001)];
         assert_eq!(counted(&customers), [&acme[..], &shop, &other].concat());
-        assert_eq!(customers.counts().len(), 3 * (1 + REASONS.len()), "no series for a stranger");
+        assert_eq!(customers.counts().len(), 3 * (1 + Rejection::GATE.len()), "no series for a stranger");
     }
 
     #[test]

@@ -31,8 +31,6 @@ use self::customers::Customers;
 pub(crate) use self::customers::names as customer_names;
 use crate::config;
 
-pub(crate) use plimsoll::server::admission::REASONS;
-
 /// Files that the reader of one process keeps open.
 pub(crate) const FILES: u64 = MAX_OPEN_FILES as u64;
 
@@ -129,7 +127,7 @@ impl Inbound {
     pub(crate) fn view(&self) -> InboundView {
         let by_criticality = Criticality::ALL.into_iter().zip(self.admission.counts());
         let decisions = by_criticality.flat_map(|(criticality, decided)| {
-            decided.by_name().map(|(decision, count)| (criticality, decision, count))
+            decided.by_name().map(move |(decision, count)| (criticality, decision, count))
         });
         let gate = self.gate();
         InboundView {

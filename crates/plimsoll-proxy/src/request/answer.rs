@@ -21,16 +21,16 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// The answer to a request that the proxy refuses.
 pub(crate) fn for_refusal(refusal: Refusal, is_grpc: bool) -> Response<ResponseBody> {
-    if let Refusal::Shed(turned_away) = refusal {
-        return for_shed(turned_away, is_grpc);
-    }
-    let (_, status, code, _) = refusal.row();
-    let mut response = plain(is_grpc, status, code, &refusal.text());
-    if status == StatusCode::METHOD_NOT_ALLOWED {
+    let Shed { reason, after } = match refusal {
+        Refusal::Rejected(shed) => shed,
+        Refusal::Malformed(_) => return plain(is_grpc, refusal.status(), refusal.code(), &refusal.text()),
+    };
+    let mut response = with_text(shed::head(reason, is_grpc, after), is_grpc, reason.row().text);
+    if refusal.status() == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
     }
-    if refusal == Refusal::Memory {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    if let Some(seconds) = reason.row().retry_after {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
     }
     response
 }
@@ -46,25 +46,23 @@ pub(crate) fn without_body(mut answer: Response<ResponseBody>) -> Response<Respo
 /// Appends the response to bytes on an HTTP/1 connection that are no valid request; the connection
 /// ends with it.
 pub(crate) fn write_refusal(into: &mut Vec<u8>, refusal: Refusal) {
-    let (_, status, _, _) = refusal.row();
     let text = refusal.text() + "\n";
     let mut headers = HeaderMap::with_capacity(2);
     headers.insert(CONTENT_TYPE, TEXT);
     headers.insert(DATE, date::now());
-    write::response_head(into, status, &headers, Framing::Length(text.len() as u64), write::Connection::Close);
+    write::response_head(
+        into,
+        refusal.status(),
+        &headers,
+        Framing::Length(text.len() as u64),
+        write::Connection::Close,
+    );
     into.extend_from_slice(text.as_bytes());
 }
 
 /// The answer to a request that the client side could not get served.
 pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<ResponseBody> {
     error.to_response(is_grpc).map(line)
-}
-
-/// The response to a shed request.
-fn for_shed(turned_away: Shed, is_grpc: bool) -> Response<ResponseBody> {
-    let Shed { reason, after } = turned_away;
-    let message = if is_grpc { "" } else { reason.row().text };
-    with_text(shed::head(reason, is_grpc, after), is_grpc, message)
 }
 
 /// The response in place of a switch to another protocol that was not asked for.
@@ -86,17 +84,19 @@ fn plain(is_grpc: bool, status: StatusCode, code: Code, message: &str) -> Respon
         headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE_GRPC);
         headers.insert("grpc-status", code.to_header_value());
         headers.insert("grpc-message", grpc::encode_message(message));
-        with_text(head, true, "")
+        with_text(head, true, message)
     } else {
         *head.status_mut() = status;
         with_text(head, false, message)
     }
 }
 
+/// The text is the body of an HTTP answer; one of gRPC has it in its head.
 fn with_text(mut head: Response<()>, is_grpc: bool, text: &str) -> Response<ResponseBody> {
-    if !is_grpc {
-        head.headers_mut().insert(CONTENT_TYPE, TEXT);
+    if is_grpc {
+        return head.map(|()| line(""));
     }
+    head.headers_mut().insert(CONTENT_TYPE, TEXT);
     head.map(|()| line(text))
 }
 

@@ -7,7 +7,7 @@ use http::header::{EXPECT, HOST, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use plimsoll::client::{self, Informational, Upgraded};
-use plimsoll_core::Criticality;
+use plimsoll_core::{Criticality, Rejection};
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::hop;
@@ -18,7 +18,7 @@ use crate::access_log::Entry;
 use crate::config::Trouble;
 use crate::connection::{ActiveRequest, Connection};
 use crate::counts::Label as _;
-use crate::degrade::{Asker, Degrade, Fallback, Substitute};
+use crate::degrade::{Asker, Degrade, Fallback, Substitute, trouble};
 use crate::explain::{BackendAnswer, Case, End, Kind, Reason, X_REQUEST_ID};
 use crate::reason::Refusal;
 use crate::request::answer;
@@ -76,12 +76,18 @@ pub(crate) async fn forward(
         Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
         Ok(destination) => match &*destination {
             Destination::BlackHole => {
-                end_by_route(connection, Refusal::BlackHole, None, &mut active, &mut case);
+                end_by_route(connection, Refusal::of(Rejection::BlackHole), None, &mut active, &mut case);
                 return Outcome::Dropped;
             }
             Destination::Answer(fixed) => {
                 let answer = fixed.of_route(is_grpc).map(ResponseBody::local);
-                end_by_route(connection, Refusal::RouteAnswer, Some(answer.status()), &mut active, &mut case);
+                end_by_route(
+                    connection,
+                    Refusal::of(Rejection::RouteAnswer),
+                    Some(answer.status()),
+                    &mut active,
+                    &mut case,
+                );
                 answer
             }
             Destination::Cluster(target) => {
@@ -127,7 +133,7 @@ async fn by_cluster(
     // On HTTP/1 a request may be served without its upgrade (RFC 9110, 7.8). An extended CONNECT
     // was made a GET, which its client did not send.
     if asks_to_switch && request.version() == Version::HTTP_2 && !target.can_upgrade() {
-        return ByCluster::Answer(refuse(connection, Refusal::NoUpgrade, is_grpc, active, case));
+        return ByCluster::Answer(refuse(connection, Refusal::of(Rejection::NoUpgrade), is_grpc, active, case));
     }
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
@@ -147,9 +153,10 @@ async fn by_cluster(
         Err(refusal) => {
             let answer = refuse(connection, refusal, is_grpc, active, case);
             return ByCluster::Answer(match (refusal, fallback) {
-                (Refusal::Shed(turned_away), Some(fallback)) => {
-                    in_place_of(answer, Trouble::of_shed(turned_away.reason), fallback, connection, active)
-                }
+                (Refusal::Rejected(shed), Some(fallback)) => match shed.reason.row().degraded {
+                    Some(trouble) => in_place_of(answer, trouble, fallback, connection, active),
+                    None => answer,
+                },
                 _ => answer,
             });
         }
@@ -201,7 +208,7 @@ async fn by_cluster(
                 Some(refusal) => refuse(connection, refusal, is_grpc, active, case),
                 None => {
                     let answer = fail(connection, target, &error, is_grpc, active, case);
-                    match (Trouble::of_error(&error), fallback) {
+                    match (trouble::of_error(&error), fallback) {
                         (Some(trouble), Some(fallback)) => in_place_of(answer, trouble, fallback, connection, active),
                         _ => answer,
                     }
@@ -236,7 +243,7 @@ fn proper(
     connection: &Connection,
     active: &mut ActiveRequest,
 ) -> Response<ResponseBody> {
-    if let Some(trouble) = Trouble::of_answer(answer.status(), answer.headers()) {
+    if let Some(trouble) = trouble::of_answer(answer.status(), answer.headers()) {
         return in_place_of(answer, trouble, fallback, connection, active);
     }
     let length = answer.body().size_hint().exact();
@@ -301,7 +308,7 @@ fn refuse(
 ) -> Response<ResponseBody> {
     count(connection, refusal, active);
     let trouble = match refusal {
-        Refusal::Shed(shed) if case.may_degrade => Some(Trouble::of_shed(shed.reason)),
+        Refusal::Rejected(shed) if case.may_degrade => shed.reason.row().degraded,
         _ => None,
     };
     let reason = Reason::of(refusal.name()).degraded_as(trouble);
@@ -323,22 +330,22 @@ fn unserved(
 /// Where the request is to go, before anything of its body is read.
 fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<Destination>, Refusal> {
     if connection.context.pressure.refuses() {
-        return Err(Refusal::Memory);
+        return Err(Refusal::of(Rejection::Memory));
     }
     if request.method() == Method::CONNECT {
-        return Err(Refusal::Connect);
+        return Err(Refusal::of(Rejection::Connect));
     }
     if request.method() == Method::TRACE {
-        return Err(Refusal::Trace);
+        return Err(Refusal::of(Rejection::Trace));
     }
     if connection.limits.max_body.is_some_and(|most| request.body().size_hint().lower() > most) {
-        return Err(Refusal::BodyTooLarge);
+        return Err(Refusal::of(Rejection::BodyTooLarge));
     }
     if request.version() == Version::HTTP_2 {
         check(request, &connection.limits).map_err(Refusal::Malformed)?;
     }
     if connection.limits.forwarding.is_loop(request.headers()) {
-        return Err(Refusal::Loop);
+        return Err(Refusal::of(Rejection::Loop));
     }
     let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
     let client_names = connection.peer.client_names();
@@ -372,7 +379,7 @@ async fn let_in(
     // the proxy sends it when it first polls the body (`request_body::interim`).
     let waits = request.version() != Version::HTTP_2 && request.headers().contains_key(EXPECT);
     if !request.body().is_end_stream() && !waits {
-        request.body_mut().first_part().await.map_err(|_| Refusal::SlowBody)?;
+        request.body_mut().first_part().await.map_err(|_| Refusal::of(Rejection::SlowBody))?;
     }
     Ok((metadata, metadata.filter(|_| is_marked).and_then(|metadata| metadata.criticality)))
 }
@@ -425,8 +432,8 @@ fn prepare(
 /// The refusal for a body that broke off; `None` if its client has left.
 fn refusal_of(failure: RequestBodyError) -> Option<Refusal> {
     match failure {
-        RequestBodyError::TooLong => Some(Refusal::BodyTooLarge),
-        RequestBodyError::TooSlow => Some(Refusal::SlowBody),
+        RequestBodyError::TooLong => Some(Refusal::of(Rejection::BodyTooLarge)),
+        RequestBodyError::TooSlow => Some(Refusal::of(Rejection::SlowBody)),
         RequestBodyError::Malformed(Fault::CutOff) | RequestBodyError::CutOff => None,
         RequestBodyError::Malformed(fault) => Some(Refusal::Malformed(fault)),
     }
@@ -490,7 +497,7 @@ fn fail(
     {
         target.lost(class, said, reason);
     }
-    let trouble = if case.may_degrade { Trouble::of_error(error) } else { None };
+    let trouble = if case.may_degrade { trouble::of_error(error) } else { None };
     let end = (Kind::Failed, reason.degraded_as(trouble), error.backend_address());
     unserved(connection, case, end, answer::for_error(error, is_grpc))
 }
@@ -501,7 +508,7 @@ fn remember(connection: &Connection, response: &Response<client::ResponseBody>, 
     // A backend that did not serve it may say why; for its quota, which is no failure, too.
     let shed = Shed::read(status, headers).and_then(|shed| shed.reason);
     let is_failure = || status.is_server_error() || is_grpc && Code::read(headers).is_some_and(Code::is_failure);
-    let trouble = if case.may_degrade { Trouble::of_answer(status, headers) } else { None };
+    let trouble = if case.may_degrade { trouble::of_answer(status, headers) } else { None };
     let reason = |word| Reason::of(word).degraded_as(trouble);
     let answered = BackendAnswer {
         status,

@@ -133,7 +133,7 @@ impl Target {
                 let arrival = rules.arrival(class, &asked, customer, request.headers(), inbound);
                 let is_expired = arrival.timeout.is_some_and(|timeout| timeout.is_zero());
                 let (permit, said) = inbound.ask(&Facts { arrival, is_expired, customer: &name, route: &asked });
-                (permit.map(Some).map_err(Refusal::Shed), Some(said))
+                (permit.map(Some).map_err(Refusal::Rejected), Some(said))
             }
         };
         let metadata = taken_as(class.criticality);

@@ -9,6 +9,7 @@ use crate::config::normalise;
 use crate::reason::Refusal;
 use crate::route::destination::Destination;
 use crate::route::{RouteQuery, RouteTable};
+use plimsoll_core::Rejection;
 
 /// The routes of a listener, and its header for customers.
 pub(crate) struct Routes {
@@ -38,16 +39,16 @@ impl Routes {
         let find =
             |path: &str| self.table.find(&RouteQuery { host, path, method: request.method(), client_names, customer });
         if !self.table.asks_for_paths() {
-            return find(request.uri().path()).cloned().ok_or(Refusal::NoRoute);
+            return find(request.uri().path()).cloned().ok_or(Refusal::of(Rejection::NoRoute));
         }
         let path = normalise(request.uri().path());
-        let found = find(&path.text).ok_or(Refusal::NoRoute)?;
+        let found = find(&path.text).ok_or(Refusal::of(Rejection::NoRoute))?;
         let is_found_by = |path: &str| find(path).is_some_and(|other| Arc::ptr_eq(other, found));
         let has_one_reading = !path.is_ambiguous && path.unresolved.as_deref().is_none_or(is_found_by);
         if has_one_reading || found.takes_ambiguous_paths() {
             Ok(Arc::clone(found))
         } else {
-            Err(Refusal::AmbiguousPath)
+            Err(Refusal::of(Rejection::AmbiguousPath))
         }
     }
 
@@ -57,6 +58,10 @@ impl Routes {
         let mut names = headers.get_all(name).iter();
         let first = names.next();
         // Backends may take the last one.
-        if names.next().is_some() { Err(Refusal::Customers) } else { Ok(first.map(HeaderValue::as_bytes)) }
+        if names.next().is_some() {
+            Err(Refusal::of(Rejection::Customers))
+        } else {
+            Ok(first.map(HeaderValue::as_bytes))
+        }
     }
 }

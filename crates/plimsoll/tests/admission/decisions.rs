@@ -26,9 +26,9 @@ async fn a_server_with_more_to_do_than_it_can_turns_the_least_critical_away() {
 
     let counts = layer.admission().by_criticality;
     assert_eq!(counts[Criticality::CriticalPlus.rank()].admitted, 1);
-    assert_eq!(counts[Criticality::Sheddable.rank()].overloaded, 2);
+    assert_eq!(counts[Criticality::Sheddable.rank()].shed_for(Rejection::Overloaded), 2);
     let critical = counts[Criticality::Critical.rank()];
-    assert!(critical.admitted > 0 && critical.overloaded > 0, "{critical:?}");
+    assert!(critical.admitted > 0 && critical.shed_for(Rejection::Overloaded) > 0, "{critical:?}");
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_dry_run_counts_and_serves() {
     let answers = overload(&layer, Criticality::Critical).await;
     assert!(answers.iter().all(|answer| is_shed(answer).is_none()));
     let critical = layer.admission().by_criticality[Criticality::Critical.rank()];
-    assert!(critical.overloaded > 0 && critical.admitted == 40, "{critical:?}");
+    assert!(critical.shed_for(Rejection::Overloaded) > 0 && critical.admitted == 40, "{critical:?}");
 }
 
 #[tokio::test]

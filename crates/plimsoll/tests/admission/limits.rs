@@ -51,7 +51,7 @@ async fn a_customer_uses_no_more_than_its_limit_and_another_does_not_notice() {
     assert!(used.as_secs_f64() <= 0.05 * seconds * 1.02 + 0.001, "{used:?} in {seconds} s");
     assert!(over > 0 && used >= 5 * MS, "{over} were over, {used:?} were used");
     let counts = layer.admission().by_criticality;
-    assert_eq!(counts[Criticality::Critical.rank()].quota, over);
+    assert_eq!(counts[Criticality::Critical.rank()].shed_for(Rejection::Quota), over);
     assert_eq!(counts[Criticality::Sheddable.rank()].admitted, 600);
 
     let grpc = [("x-customer", "crawler"), ("x-criticality", "sheddable"), ("content-type", "application/grpc")];
@@ -70,7 +70,7 @@ async fn a_dry_run_counts_who_is_over_its_limit_and_serves_it() {
         assert_eq!(response.status(), StatusCode::OK);
     }
     let critical = layer.admission().by_criticality[Criticality::Critical.rank()];
-    assert!(critical.quota > 0 && critical.admitted == 400, "{critical:?}");
+    assert!(critical.shed_for(Rejection::Quota) > 0 && critical.admitted == 400, "{critical:?}");
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ async fn a_lasting_doubling_of_the_load_sheds() {
         }
         String::new()
     });
-    let shed = || layer.admission().by_criticality[Criticality::Sheddable.rank()].overloaded;
+    let shed = || layer.admission().by_criticality[Criticality::Sheddable.rank()].shed_for(Rejection::Overloaded);
     let mut running = tokio::task::JoinSet::new();
     let ask = |running: &mut tokio::task::JoinSet<_>| {
         let request = with(get("/"), &[("x-criticality", "sheddable")]);

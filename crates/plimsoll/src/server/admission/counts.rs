@@ -4,27 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_core::Rejection;
 
-/// The reasons of a gate that sheds requests.
-pub const REASONS: [Rejection; 4] =
-    [Rejection::Overloaded, Rejection::OverloadedNoRetry, Rejection::Deadline, Rejection::Quota];
-
-/// The position of a reason in [`REASONS`]; `None` for reasons that no gate has.
-const fn index(reason: Rejection) -> Option<usize> {
-    match reason {
-        Rejection::Overloaded => Some(0),
-        Rejection::OverloadedNoRetry => Some(1),
-        Rejection::Deadline => Some(2),
-        Rejection::Quota => Some(3),
-        Rejection::Throttled | Rejection::LameDuck | Rejection::Saturated | Rejection::NoBackend => None,
-    }
-}
-
 /// Counts admitted and shed requests. In a dry run a request may be both.
 #[derive(Debug, Default)]
 pub struct DecisionCounter {
     admitted: AtomicU64,
-    /// In the order of [`REASONS`].
-    shed: [AtomicU64; REASONS.len()],
+    /// In the order of [`Rejection::ALL`].
+    shed: [AtomicU64; Rejection::COUNT],
 }
 
 /// Admitted and shed requests of one kind, such as a criticality or a customer.
@@ -32,14 +17,8 @@ pub struct DecisionCounter {
 pub struct Decided {
     /// Admitted.
     pub admitted: u64,
-    /// Shed because of overload.
-    pub overloaded: u64,
-    /// The same, with the advice not to retry elsewhere either.
-    pub overloaded_no_retry: u64,
-    /// Shed because no answer was possible before the deadline.
-    pub deadline: u64,
-    /// Shed because the customer was over its quota.
-    pub quota: u64,
+    /// Shed, in the order of [`Rejection::ALL`].
+    pub shed: [u64; Rejection::COUNT],
 }
 
 impl DecisionCounter {
@@ -48,8 +27,8 @@ impl DecisionCounter {
         if is_admitted {
             self.admitted.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(index) = shed.and_then(index) {
-            self.shed[index].fetch_add(1, Ordering::Relaxed);
+        if let Some(reason) = shed {
+            self.shed[reason as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -57,36 +36,46 @@ impl DecisionCounter {
     #[must_use]
     pub fn read(&self) -> Decided {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let [overloaded, overloaded_no_retry, deadline, quota] = self.shed.each_ref().map(read);
-        Decided { admitted: read(&self.admitted), overloaded, overloaded_no_retry, deadline, quota }
+        Decided { admitted: read(&self.admitted), shed: self.shed.each_ref().map(read) }
     }
 }
 
 impl Decided {
-    /// The counts by decision: `admitted`, then the names of [`REASONS`] in their order.
+    /// Requests shed for this reason.
     #[must_use]
-    pub fn by_name(&self) -> [(&'static str, u64); 1 + REASONS.len()] {
-        let Self { admitted, overloaded, overloaded_no_retry, deadline, quota } = *self;
-        let [a, b, c, d] = REASONS.map(Rejection::name);
-        [("admitted", admitted), (a, overloaded), (b, overloaded_no_retry), (c, deadline), (d, quota)]
+    pub const fn shed_for(&self, reason: Rejection) -> u64 {
+        self.shed[reason as usize]
+    }
+
+    /// The counts by decision: `admitted`, then the names of [`Rejection::GATE`] in their order. Any
+    /// other reason follows if it has a count.
+    pub fn by_name(self) -> impl Iterator<Item = (&'static str, u64)> {
+        let others =
+            Rejection::ALL.into_iter().filter(move |reason| reason.row().gate.is_none() && self.shed_for(*reason) > 0);
+        let shed = Rejection::GATE.iter().copied().chain(others);
+        let shed = shed.map(move |reason| (reason.name(), self.shed_for(reason)));
+        std::iter::once(("admitted", self.admitted)).chain(shed)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::Rejection;
-
     use super::*;
 
     #[test]
-    fn every_reason_of_a_gate_has_a_count_of_its_own() {
-        let counted = Rejection::ALL.map(|reason| {
+    fn every_reason_has_a_count_of_its_own() {
+        for reason in Rejection::ALL {
             let counter = DecisionCounter::default();
             counter.count(false, Some(reason));
-            counter.read().by_name().into_iter().find(|(_, count)| *count > 0).map(|(name, _)| name)
-        });
-        let expected = Rejection::ALL.map(|reason| REASONS.contains(&reason).then_some(reason.name()));
-        assert_eq!(counted, expected);
+            let counted = counter.read().by_name().filter(|(_, count)| *count > 0);
+            assert_eq!(counted.collect::<Vec<_>>(), [(reason.name(), 1)]);
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_a_gate_while_nothing_else_is_counted() {
+        let names = Decided::default().by_name().map(|(name, _)| name);
+        assert_eq!(names.collect::<Vec<_>>(), ["admitted", "overloaded", "overloaded-no-retry", "deadline", "quota"]);
     }
 
     #[test]
@@ -94,6 +83,7 @@ mod tests {
         let counter = DecisionCounter::default();
         counter.count(true, None);
         counter.count(true, Some(Rejection::Quota));
-        assert_eq!(counter.read(), Decided { admitted: 2, quota: 1, ..Decided::default() });
+        let counts = counter.read();
+        assert_eq!((counts.admitted, counts.shed_for(Rejection::Quota), counts.shed.iter().sum()), (2, 1, 1));
     }
 }

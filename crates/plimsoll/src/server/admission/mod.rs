@@ -36,7 +36,7 @@ use super::coalescing;
 use crate::clock::Clock;
 use crate::system::LEAST_CPUS;
 
-pub use counts::{Decided, DecisionCounter, REASONS};
+pub use counts::{Decided, DecisionCounter};
 pub use foreign::{ForeignProcess, Permit};
 pub(super) use own::{Gauge, OwnProcess};
 

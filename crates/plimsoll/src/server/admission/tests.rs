@@ -38,10 +38,10 @@ fn ask(admission: &Admission<ForeignProcess>, criticality: Criticality) -> Resul
 
 /// The counts of all criticalities together.
 fn count(admission: &Admission<ForeignProcess>) -> Decided {
-    admission.counts().into_iter().fold(Decided::default(), |sum, of| Decided {
-        admitted: sum.admitted + of.admitted,
-        overloaded: sum.overloaded + of.overloaded,
-        ..sum
+    admission.counts().into_iter().fold(Decided::default(), |mut sum, of| {
+        sum.admitted += of.admitted;
+        sum.shed.iter_mut().zip(of.shed).for_each(|(sum, of)| *sum += of);
+        sum
     })
 }
 
@@ -58,7 +58,7 @@ async fn gate_admits_everything_until_its_process_is_found() {
     let sheddable = flood(Criticality::Sheddable);
     assert!((1..200).contains(&sheddable), "{sheddable}");
     assert!(ask(&admission, Criticality::CriticalPlus).is_ok());
-    assert_eq!(count(&admission).overloaded, 1_000 - sheddable as u64);
+    assert_eq!(count(&admission).shed_for(Rejection::Overloaded), 1_000 - sheddable as u64);
     assert_eq!(count(&admission).admitted, 1_001 + sheddable as u64);
     assert_eq!(admission.gate().cpus(), Some(0.0));
     admission.gate().observe(None);
@@ -71,7 +71,7 @@ async fn dry_run_counts_requests_it_would_shed_and_admits_all() {
     admission.gate().observe(Some(sample(0.0, true)));
     let permits: Vec<_> = (0..1_000).map(|_| ask(&admission, Criticality::Sheddable)).collect();
     assert!(permits.iter().all(Result::is_ok));
-    assert!(count(&admission).overloaded > 500);
+    assert!(count(&admission).shed_for(Rejection::Overloaded) > 500);
     assert_eq!(count(&admission).admitted, 1_000);
 }
 
