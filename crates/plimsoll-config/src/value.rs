@@ -187,8 +187,8 @@ pub fn whole<T: TryFrom<i64>>(value: &DeValue<'_>, least: i64) -> Result<T, Flaw
         .ok_or_else(|| Flaw::new(format!("{number} is out of range"), help))
 }
 
-/// Implements [`Value`] for types of the crate that calls it, each by a function from the TOML value
-/// to a result, and one from the value to TOML.
+/// Implements [`Value`](crate::Value) for types of the crate that calls it, each by a function from
+/// the TOML value to a result, and one from the value to TOML.
 #[macro_export]
 macro_rules! values {
     ($($type:ty: $read:expr, $print:expr;)*) => {$(
