@@ -7,7 +7,7 @@ use std::time::Duration;
 use plimsoll_config::{Flaw, SpanOrOff, Table, Variants, Visitor};
 use plimsoll_core::Ratio;
 
-use super::fleet::{At, within_reason};
+use super::fleet::{At, COURSE, within_reason};
 use crate::experiment::fleet::plan::{
     Antagonist, Arrivals, BackendGroup, Change, Conduct, Cost, Happening, Interference, Rate, Restart, Selection, Skew,
     Usage,
@@ -280,7 +280,7 @@ fn restart<V: Visitor>(visitor: &mut V, restart: &mut Restart) {
     visitor.value_as("down", &mut restart.down, SpanOrOff);
     visitor.value("cold_factor", &mut restart.cold.factor);
     visitor.value_as("cold_for", &mut restart.cold.lasts, SpanOrOff);
-    visitor.value("cold_course", &mut restart.cold.course);
+    visitor.value_as("cold_course", &mut restart.cold.course, COURSE);
     visitor.value_as("stagger", &mut restart.stagger, SpanOrOff);
 }
 
@@ -317,9 +317,7 @@ impl Variants for Happening {
     }
 
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        let mut at = At(self.at);
-        visitor.required("at", &mut at);
-        self.at = at.0;
+        visitor.required_as("at", &mut self.at, At);
         match &mut self.change {
             Change::Conduct { backends, conduct } => {
                 visitor.required("conduct", conduct);

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use plimsoll_config::{
-    DeValue, Flaw, Reading, SpanOrOff, Spanned, Table, Value, Visitor, choice, inline, kind, number, quoted, values,
+    Choice, Codec, DeValue, Flaw, Own, Reading, SpanOrOff, Spanned, Table, Value, Visitor, inline, kind, number,
 };
 use plimsoll_core::health::CheckConfig;
 use plimsoll_core::pick::PolicyKind;
@@ -99,7 +99,7 @@ impl Table for Requests {
         visitor.value("timeout", &mut self.timeout);
         visitor.value("max_pending", &mut self.max_pending);
         visitor.value("queue_timeout", &mut self.queue_timeout);
-        visitor.value("abandoned", &mut self.abandoned);
+        visitor.value_as("abandoned", &mut self.abandoned, ABANDONED);
         visitor.value("probe_timeout", &mut self.probe_timeout);
     }
 }
@@ -127,16 +127,14 @@ impl Table for BackendGroup {
         visitor.optional("queue", &mut queue);
         self.queue = queue.unwrap_or(u32::MAX);
         visitor.value("conduct", &mut self.conduct);
-        visitor.value("reports", &mut self.reports);
+        visitor.value_as("reports", &mut self.reports, REPORTS);
     }
 }
 
 impl Table for Phase {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("name", &mut self.name);
-        let mut at = At(self.at);
-        visitor.required("at", &mut at);
-        self.at = at.0;
+        visitor.required_as("at", &mut self.at, At);
         visitor.value_as("settle", &mut self.settle, SpanOrOff);
         visitor.value("load", &mut self.load);
     }
@@ -148,7 +146,7 @@ impl Table for Arm {
         let mut subset = self.subset.map(SubsetForm);
         visitor.optional("subset", &mut subset);
         self.subset = subset.map(|form| form.0);
-        visitor.value("failures", &mut self.failures);
+        visitor.value_as("failures", &mut self.failures, FAILURES);
         visitor.value("retries", &mut self.retries);
         self.balancer.settings(visitor);
         visitor.table("checks", &mut Checks(&mut self.balancer.checks));
@@ -174,9 +172,7 @@ impl Default for SwitchForm {
 
 impl Table for SwitchForm {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        let mut at = At(self.0.at);
-        visitor.required("at", &mut at);
-        self.0.at = at.0;
+        visitor.required_as("at", &mut self.0.at, At);
         visitor.required::<PolicyKind>("policy", &mut self.0.balancer.policy);
     }
 }
@@ -231,24 +227,23 @@ impl Value for SubsetForm {
 }
 
 /// A time from the start of the run, which may be zero: `"0s"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct At(pub(super) Duration);
+pub(super) struct At;
 
-impl Value for At {
-    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
+impl Codec<Duration> for At {
+    fn read(&self, value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Duration> {
         let is_zero = value.get_ref().as_str().is_some_and(|text| {
             let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
             digits != text && digits.parse() == Ok(0_u64)
         });
         if is_zero {
-            return Some(Self::default());
+            return Some(Duration::ZERO);
         }
         let at = Duration::read(value, reading)?;
-        reading.take(within_reason("the time", at)).map(|()| Self(at))
+        reading.take(within_reason("the time", at)).map(|()| at)
     }
 
-    fn print(&self) -> String {
-        self.0.print()
+    fn print(&self, at: &Duration) -> Option<String> {
+        Own.print(at)
     }
 }
 
@@ -301,24 +296,20 @@ impl Table for SpeedRange {
     }
 }
 
-const ABANDONED: [(&str, Abandoned); 2] = [("finished", Abandoned::Finished), ("dropped", Abandoned::Dropped)];
-const REPORTS: [(&str, Reports); 4] = [
-    ("none", Reports::None),
-    ("honest", Reports::Honest),
-    ("machine", Reports::Machine),
-    ("hides-failures", Reports::HidesFailures),
-];
-const FAILURES: [(&str, Failures); 2] = [("counted", Failures::Counted), ("unseen", Failures::Unseen)];
-const COURSES: [(&str, ColdCourse); 2] = [("fixed", ColdCourse::Fixed), ("rising", ColdCourse::Rising)];
-
-/// The name of `one` among `all`, in quotes.
-pub(super) fn name_of<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> String {
-    quoted(all.iter().find(|(_, known)| known == one).expect("all are listed").0)
-}
-
-values! {
-    Abandoned: |v| choice(v, "a way to treat abandoned work", &ABANDONED), |one| name_of(&ABANDONED, one);
-    Reports: |v| choice(v, "a kind of reports", &REPORTS), |one| name_of(&REPORTS, one);
-    Failures: |v| choice(v, "a way to see failures", &FAILURES), |one| name_of(&FAILURES, one);
-    ColdCourse: |v| choice(v, "a course", &COURSES), |one| name_of(&COURSES, one);
-}
+pub(super) const ABANDONED: Choice<Abandoned> = Choice {
+    noun: "a way to treat abandoned work",
+    names: &[("finished", Abandoned::Finished), ("dropped", Abandoned::Dropped)],
+};
+const REPORTS: Choice<Reports> = Choice {
+    noun: "a kind of reports",
+    names: &[
+        ("none", Reports::None),
+        ("honest", Reports::Honest),
+        ("machine", Reports::Machine),
+        ("hides-failures", Reports::HidesFailures),
+    ],
+};
+pub(super) const FAILURES: Choice<Failures> =
+    Choice { noun: "a way to see failures", names: &[("counted", Failures::Counted), ("unseen", Failures::Unseen)] };
+pub(super) const COURSE: Choice<ColdCourse> =
+    Choice { noun: "a course", names: &[("fixed", ColdCourse::Fixed), ("rising", ColdCourse::Rising)] };

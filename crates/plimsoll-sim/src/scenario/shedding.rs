@@ -4,13 +4,16 @@
 //! ([`experiment::shedding::plan`](crate::experiment::shedding::plan)). Rules over several settings
 //! are in [`shedding_check`](super::shedding_check).
 
+use std::time::Duration;
+
 use plimsoll_config::{
-    DeValue, Flaw, Reading, SpanOrOff, Spanned, Table, Value, Variants, Visitor, choice, inline, kind, quoted, values,
+    Choice, Codec, DeValue, Flaw, Format, Reading, SpanOrOff, Spanned, Table, Variants, Visitor, choice, inline, kind,
+    quoted,
 };
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::AdmissionConfig;
 
-use super::fleet::name_of;
+use super::fleet::ABANDONED;
 use crate::experiment::shedding::plan::{Arm, Cohorts, Plan, Shedder, Source};
 use crate::reference::schedule::Schedule;
 
@@ -31,7 +34,7 @@ impl Table for SheddingFile {
         visitor.value_as("overhead", &mut plan.overhead, SpanOrOff);
         visitor.value_as("rejection", &mut plan.rejection, SpanOrOff);
         visitor.value("patience", &mut plan.patience);
-        visitor.value("abandoned", &mut plan.abandoned);
+        visitor.value_as("abandoned", &mut plan.abandoned, ABANDONED);
         visitor.value("tells_deadline", &mut plan.tells_deadline);
         visitor.value("target_delay", &mut plan.target_delay);
         visitor.tables("sources", &mut plan.sources);
@@ -43,9 +46,7 @@ impl Table for SheddingFile {
 impl Table for Source {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("name", &mut self.name);
-        let mut criticality = CriticalityForm(self.criticality);
-        visitor.value("criticality", &mut criticality);
-        self.criticality = criticality.0;
+        visitor.value_as("criticality", &mut self.criticality, CRITICALITY);
         visitor.value("customer", &mut self.customer);
         visitor.value("customers", &mut self.customers);
         visitor.value("share", &mut self.share);
@@ -67,10 +68,8 @@ impl Table for Arm {
         visitor.value("shedder", &mut self.shedder);
         visitor.optional("cores", &mut self.cores);
         visitor.optional("concurrency", &mut self.concurrency);
-        visitor.value("cohorts", &mut self.cohorts);
-        let mut schedule = self.schedule.map(ScheduleForm);
-        visitor.optional("schedule", &mut schedule);
-        self.schedule = schedule.map(|form| form.0);
+        visitor.value_as("cohorts", &mut self.cohorts, COHORTS);
+        visitor.optional_as("schedule", &mut self.schedule, ScheduleCodec);
     }
 }
 
@@ -128,25 +127,30 @@ fn percent(ratio: plimsoll_core::Ratio) -> String {
 }
 
 /// A criticality by its name.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct CriticalityForm(pub(super) Criticality);
+pub(super) const CRITICALITY: Format<Criticality> = Format {
+    read: |v| {
+        let choices = Criticality::ALL.map(|criticality| (criticality.name(), criticality));
+        choice(v, "a criticality", &choices)
+    },
+    print: |criticality| quoted(criticality.name()),
+};
 
-/// A schedule: `{ full_until = "2s", then = "sheddable", cancelled_after = "10s" }`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct ScheduleForm(Schedule);
+/// A schedule as its table.
+struct ScheduleTable(Schedule);
 
-impl Table for ScheduleForm {
+impl Table for ScheduleTable {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("full_until", &mut self.0.full_until);
-        let mut then = CriticalityForm(self.0.then);
-        visitor.required("then", &mut then);
-        self.0.then = then.0;
+        visitor.required_as("then", &mut self.0.then, CRITICALITY);
         visitor.optional("cancelled_after", &mut self.0.cancelled_after);
     }
 }
 
-impl Value for ScheduleForm {
-    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
+/// A schedule: `{ full_until = "2s", then = "sheddable", cancelled_after = "10s" }`.
+struct ScheduleCodec;
+
+impl Codec<Schedule> for ScheduleCodec {
+    fn read(&self, value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Schedule> {
         let DeValue::Table(table) = value.get_ref() else {
             let mend = "write { full_until = \"2s\", then = \"sheddable\", cancelled_after = \"10s\" }";
             reading.problem(format!("expected a schedule, found {}", kind(value.get_ref())), mend);
@@ -154,22 +158,15 @@ impl Value for ScheduleForm {
         };
         // A value to read into. Required settings replace it.
         let then = Criticality::Sheddable;
-        let mut form = Self(Schedule { full_until: std::time::Duration::ZERO, then, cancelled_after: None });
-        reading.fill(table, &mut form);
-        Some(form)
+        let mut schedule = ScheduleTable(Schedule { full_until: Duration::ZERO, then, cancelled_after: None });
+        reading.fill(table, &mut schedule);
+        Some(schedule.0)
     }
 
-    fn print(&self) -> String {
-        format!("{{ {} }}", inline(&mut { *self }))
+    fn print(&self, schedule: &Schedule) -> Option<String> {
+        Some(format!("{{ {} }}", inline(&mut ScheduleTable(*schedule))))
     }
 }
 
-const COHORTS: [(&str, Cohorts); 2] = [("told", Cohorts::Told), ("unseen", Cohorts::Unseen)];
-
-values! {
-    Cohorts: |v| choice(v, "a way to see cohorts", &COHORTS), |one| name_of(&COHORTS, one);
-    CriticalityForm: |v| {
-        let choices = Criticality::ALL.map(|criticality| (criticality.name(), criticality));
-        choice(v, "a criticality", &choices).map(Self)
-    }, |one| quoted(one.0.name());
-}
+const COHORTS: Choice<Cohorts> =
+    Choice { noun: "a way to see cohorts", names: &[("told", Cohorts::Told), ("unseen", Cohorts::Unseen)] };

@@ -3,12 +3,11 @@
 //! What each setting means, and its default, stands beside the code that acts by it
 //! ([`experiment::tiers::plan`](crate::experiment::tiers::plan)); rules over several settings are in [`tiers_check`](super::tiers_check).
 
-use plimsoll_config::{Flaw, SpanOrOff, Table, Variants, Visitor, choice, values};
+use plimsoll_config::{Choice, Flaw, SpanOrOff, Table, Variants, Visitor};
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts};
 use plimsoll_core::throttle::Multiple;
 
-use super::fleet::name_of;
-use super::shedding::CriticalityForm;
+use super::shedding::CRITICALITY;
 use crate::experiment::tiers::plan::{Arm, Holding, Plan, Retries, Server, Source, Tier};
 
 /// The settings of a plan, at the root of the file.
@@ -34,9 +33,7 @@ impl Table for TiersFile {
 impl Table for Source {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("name", &mut self.name);
-        let mut criticality = CriticalityForm(self.criticality);
-        visitor.value("criticality", &mut criticality);
-        self.criticality = criticality.0;
+        visitor.value_as("criticality", &mut self.criticality, CRITICALITY);
         visitor.required("rate", &mut self.rate);
     }
 }
@@ -47,7 +44,7 @@ impl Table for Tier {
         visitor.value("tasks", &mut self.tasks);
         visitor.required("capacity", &mut self.capacity);
         visitor.value("strength", &mut self.strength);
-        visitor.value("server", &mut self.server);
+        visitor.value_as("server", &mut self.server, SERVER);
         visitor.value("errors", &mut self.errors);
         visitor.value_as("latency", &mut self.latency, SpanOrOff);
     }
@@ -60,7 +57,7 @@ impl Table for Arm {
         visitor.value("retries", &mut self.retries);
         visitor.optional("clients", &mut self.clients);
         visitor.value("load", &mut self.load);
-        visitor.optional("server", &mut self.server);
+        visitor.optional_as("server", &mut self.server, SERVER);
     }
 }
 
@@ -146,9 +143,7 @@ impl Variants for Retries {
     }
 }
 
-const SERVERS: [(&str, Server); 3] =
-    [("limited", Server::Limited), ("queue", Server::Queue), ("ranked", Server::Ranked)];
-
-values! {
-    Server: |v| choice(v, "a kind of server", &SERVERS), |one| name_of(&SERVERS, one);
-}
+const SERVER: Choice<Server> = Choice {
+    noun: "a kind of server",
+    names: &[("limited", Server::Limited), ("queue", Server::Queue), ("ranked", Server::Ranked)],
+};
