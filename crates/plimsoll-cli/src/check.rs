@@ -2,12 +2,12 @@
 //! would make.
 //!
 //! Problems are the same on every machine: only the files that the config names are read, never the
-//! network. What this machine lacks, such as a pid file, is a warning.
+//! network. A part that this machine lacks, such as a pid file, is a warning.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_proxy::config::{self, Change, Config, ConfigError, What};
+use plimsoll_proxy::config::{self, Change, Config, ConfigError, Difference};
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
@@ -125,15 +125,15 @@ fn diff(changes: &[Change], json: bool) -> anyhow::Result<Verdict> {
 }
 
 fn to_json(change: &Change) -> serde_json::Value {
-    let (what, setting, old, new) = match &change.what {
-        What::Added => ("added", None, None, None),
-        What::Removed => ("removed", None, None, None),
-        What::Order => ("reordered", None, None, None),
-        What::Setting { path, old, new } => ("changed", Some(path), old.as_ref(), new.as_ref()),
+    let (kind, setting, old, new) = match &change.difference {
+        Difference::Added => ("added", None, None, None),
+        Difference::Removed => ("removed", None, None, None),
+        Difference::Order => ("reordered", None, None, None),
+        Difference::Setting { path, old, new } => ("changed", Some(path), old.as_ref(), new.as_ref()),
     };
     serde_json::json!({
         "part": change.part,
-        "change": what,
+        "change": kind,
         "setting": setting,
         "old": old,
         "new": new,

@@ -66,7 +66,7 @@ impl Table for BackoffConfig {
 }
 
 impl Variants for ProbeRule {
-    const WHAT: &'static str = "a rule for probe answers";
+    const NOUN: &'static str = "a rule for probe answers";
 
     fn all() -> Vec<(&'static str, Self)> {
         let linear = Self::Linear { in_flight_share: Ratio::ONE, per_request: Duration::ZERO };

@@ -56,10 +56,10 @@ const SIZE_UNITS: [(&str, usize); 7] = [
 ///
 /// # Errors
 /// A value that is not a string.
-pub fn text<'v>(value: &'v DeValue<'_>, what: &str, example: &str) -> Result<&'v str, Flaw> {
+pub fn text<'v>(value: &'v DeValue<'_>, noun: &str, example: &str) -> Result<&'v str, Flaw> {
     value
         .as_str()
-        .ok_or_else(|| Flaw::new(format!("expected {what}, found {}", kind(value)), format!("write it as {example}")))
+        .ok_or_else(|| Flaw::new(format!("expected {noun}, found {}", kind(value)), format!("write it as {example}")))
 }
 
 /// A string in quotes, as TOML writes it.
@@ -72,15 +72,15 @@ pub fn quoted(text: impl Display) -> String {
 ///
 /// # Errors
 /// A value that is not a string, or none of the names.
-pub fn choice<T: Copy>(value: &DeValue<'_>, what: &str, choices: &[(&'static str, T)]) -> Result<T, Flaw> {
+pub fn choice<T: Copy>(value: &DeValue<'_>, noun: &str, choices: &[(&'static str, T)]) -> Result<T, Flaw> {
     let names = choices.iter().map(|(name, _)| *name);
     let example = names.clone().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
-    let name = text(value, what, &format!("one of {example}"))?;
+    let name = text(value, noun, &format!("one of {example}"))?;
     choices
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, choice)| *choice)
-        .ok_or_else(|| Flaw::new(format!("\"{name}\" is not {what}"), help_for_name(name, names)))
+        .ok_or_else(|| Flaw::new(format!("\"{name}\" is not {noun}"), help_for_name(name, names)))
 }
 
 fn duration(text: &str) -> Result<Duration, Flaw> {

@@ -23,7 +23,7 @@ const KEY: &str = "kind";
 /// A choice among variants that have settings.
 pub trait Variants: Sized + Clone {
     /// The choice in messages, with its article: `a distribution of costs`.
-    const WHAT: &'static str;
+    const NOUN: &'static str;
 
     /// The variants by name, each with the defaults of its settings.
     fn all() -> Vec<(&'static str, Self)>;
@@ -68,7 +68,7 @@ fn named<T: Variants>(name: &str) -> Result<T, Flaw> {
     let all = T::all();
     let names: Vec<&str> = all.iter().map(|(known, _)| *known).collect();
     let found = all.iter().find(|(known, _)| *known == name).map(|(_, variant)| variant.clone());
-    found.ok_or_else(|| Flaw::new(format!("\"{name}\" is not {}", T::WHAT), help_for_name(name, names)))
+    found.ok_or_else(|| Flaw::new(format!("\"{name}\" is not {}", T::NOUN), help_for_name(name, names)))
 }
 
 /// Reads the settings of `variant` from `table`.
@@ -106,7 +106,7 @@ impl<T: Variants> Value for T {
                     DeValue::String(name) => reading.take(named::<T>(name)),
                     other => {
                         reading.problem(
-                            format!("expected {}, found {}", T::WHAT, kind(other)),
+                            format!("expected {}, found {}", T::NOUN, kind(other)),
                             "write its name in quotes",
                         );
                         None
@@ -116,7 +116,7 @@ impl<T: Variants> Value for T {
             }
             other => {
                 reading.problem(
-                    format!("expected {}, found {}", T::WHAT, kind(other)),
+                    format!("expected {}, found {}", T::NOUN, kind(other)),
                     format!("write {}", example::<T>()),
                 );
                 None
@@ -153,7 +153,7 @@ mod tests {
     }
 
     impl Variants for Course {
-        const WHAT: &'static str = "a course";
+        const NOUN: &'static str = "a course";
 
         fn all() -> Vec<(&'static str, Self)> {
             vec![("flat", Self::Flat), ("ramp", Self::Ramp { over: Duration::ZERO, steps: 4 })]

@@ -25,7 +25,7 @@ pub struct Change {
     /// The subject, such as `cluster "web"`; empty for a setting that stands for itself.
     pub part: String,
     /// The difference.
-    pub what: What,
+    pub difference: Difference,
     /// The effect on traffic.
     pub effect: &'static str,
     /// A reload does not bring it into force.
@@ -34,7 +34,7 @@ pub struct Change {
 
 /// The difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Difference {
     /// The part is only in the newer one.
     Added,
     /// The part is only in the older one.
@@ -56,11 +56,11 @@ pub enum What {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unset = "(not set)";
-        match &self.what {
-            What::Added => write!(f, "{} added", self.part)?,
-            What::Removed => write!(f, "{} removed", self.part)?,
-            What::Order => write!(f, "order of the {}", self.part)?,
-            What::Setting { path, old, new } => {
+        match &self.difference {
+            Difference::Added => write!(f, "{} added", self.part)?,
+            Difference::Removed => write!(f, "{} removed", self.part)?,
+            Difference::Order => write!(f, "order of the {}", self.part)?,
+            Difference::Setting { path, old, new } => {
                 if !self.part.is_empty() {
                     write!(f, "{}: ", self.part)?;
                 }
@@ -84,7 +84,12 @@ impl Config {
         clusters(&mut changes, &old.raw, &self.raw);
         if changes.is_empty() && self != old {
             let effect = "requests take the same routes";
-            changes.push(Change { part: "file".to_owned(), what: What::Order, effect, needs_restart: false });
+            changes.push(Change {
+                part: "file".to_owned(),
+                difference: Difference::Order,
+                effect,
+                needs_restart: false,
+            });
         }
         changes
     }
@@ -116,7 +121,7 @@ fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let [was, is] = [old, new].map(|raw| raw.routes.iter().map(conditions).collect::<Vec<_>>());
     if was.iter().filter(|route| is.contains(route)).ne(is.iter().filter(|route| was.contains(route))) {
         let effect = "among equally specific routes, another may come first";
-        changes.push(Change { part: "routes".to_owned(), what: What::Order, effect, needs_restart: false });
+        changes.push(Change { part: "routes".to_owned(), difference: Difference::Order, effect, needs_restart: false });
     }
 }
 
@@ -154,15 +159,19 @@ fn parts<T>(
     [added, removed]: [&'static str; 2],
     compare: impl Fn(&mut Vec<Change>, &str, &T, &T),
 ) {
-    let alone =
-        |name: &str, what, effect| Change { part: format!("{kind} {name}"), what, effect, needs_restart: false };
+    let alone = |name: &str, difference, effect| Change {
+        part: format!("{kind} {name}"),
+        difference,
+        effect,
+        needs_restart: false,
+    };
     for (name, old) in old {
         match new.remove(&name) {
             Some(new) => compare(changes, &format!("{kind} {name}"), &old, &new),
-            None => changes.push(alone(&name, What::Removed, removed)),
+            None => changes.push(alone(&name, Difference::Removed, removed)),
         }
     }
-    changes.extend(new.into_keys().map(|name| alone(&name, What::Added, added)));
+    changes.extend(new.into_keys().map(|name| alone(&name, Difference::Added, added)));
 }
 
 /// Compares two tables setting by setting. Settings that make another part are compared part by part.
@@ -182,8 +191,8 @@ fn settings<T: Table + Clone>(changes: &mut Vec<Change>, part: &str, old: &T, ne
             None => ("at once", false),
         };
         if before != now {
-            let what = What::Setting { path: path.clone(), old: before, new: now };
-            changes.push(Change { part: part.to_owned(), what, effect, needs_restart });
+            let difference = Difference::Setting { path: path.clone(), old: before, new: now };
+            changes.push(Change { part: part.to_owned(), difference, effect, needs_restart });
         }
     }
 }

@@ -59,7 +59,7 @@ pub use client_name::ClientName;
 pub use cluster::Cluster;
 pub use customer::{CustomerLimits, CustomerName};
 pub use degraded::{Degraded, StaleAnswers};
-pub use diff::{Change, What};
+pub use diff::{Change, Difference};
 pub use explain::Explain;
 pub use forwarded::{Forwarded, ProxyProtocol};
 pub use health::Health;

@@ -58,7 +58,7 @@ fn ordered(low: f64, high: f64) -> Result<(), Flaw> {
 }
 
 impl Variants for Arrivals {
-    const WHAT: &'static str = "a kind of arrivals";
+    const NOUN: &'static str = "a kind of arrivals";
 
     fn all() -> Vec<(&'static str, Self)> {
         vec![
@@ -97,7 +97,7 @@ impl Variants for Arrivals {
 }
 
 impl Variants for Cost {
-    const WHAT: &'static str = "a distribution of costs";
+    const NOUN: &'static str = "a distribution of costs";
 
     fn all() -> Vec<(&'static str, Self)> {
         let pareto = Self::BoundedPareto { mean: NO_TIME, ratio: NO_NUMBER, shape: Self::DEFAULT_SHAPE };
@@ -155,7 +155,7 @@ impl Variants for Cost {
 }
 
 impl Variants for Skew {
-    const WHAT: &'static str = "a skew";
+    const NOUN: &'static str = "a skew";
 
     fn all() -> Vec<(&'static str, Self)> {
         let skews = [Self::Even, Self::Zipf { exponent: 1.0 }, Self::LogNormal { sigma: NO_NUMBER }];
@@ -188,7 +188,7 @@ impl Variants for Skew {
 }
 
 impl Variants for Antagonist {
-    const WHAT: &'static str = "a kind of antagonist";
+    const NOUN: &'static str = "a kind of antagonist";
 
     fn all() -> Vec<(&'static str, Self)> {
         // Constant, unless the file says that it varies.
@@ -233,7 +233,7 @@ impl Variants for Antagonist {
 }
 
 impl Variants for Conduct {
-    const WHAT: &'static str = "a conduct";
+    const NOUN: &'static str = "a conduct";
 
     fn all() -> Vec<(&'static str, Self)> {
         let conducts = [
@@ -285,7 +285,7 @@ fn restart<V: Visitor>(visitor: &mut V, restart: &mut Restart) {
 }
 
 impl Variants for Happening {
-    const WHAT: &'static str = "an event";
+    const NOUN: &'static str = "an event";
 
     fn all() -> Vec<(&'static str, Self)> {
         let backends = Selection::default();

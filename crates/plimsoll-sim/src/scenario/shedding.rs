@@ -77,7 +77,7 @@ impl Table for Arm {
 const NO_LIMIT: f64 = 0.0;
 
 impl Variants for Shedder {
-    const WHAT: &'static str = "a shedder";
+    const NOUN: &'static str = "a shedder";
 
     fn all() -> Vec<(&'static str, Self)> {
         let shedders = [Self::None, Self::Procrustean { soft: NO_LIMIT, hard: NO_LIMIT }, Self::RANKED];

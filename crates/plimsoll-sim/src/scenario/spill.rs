@@ -51,7 +51,7 @@ impl Table for Arm {
 }
 
 impl Variants for Rule {
-    const WHAT: &'static str = "a rule for localities";
+    const NOUN: &'static str = "a rule for localities";
 
     fn all() -> Vec<(&'static str, Self)> {
         [Self::WATERFALL, Self::Nearest, Self::ByHealth].map(|rule| (rule.name(), rule)).into()

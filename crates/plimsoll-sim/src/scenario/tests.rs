@@ -182,7 +182,7 @@ fn row(table: &str, setting: &Setting) -> Row {
 /// The settings of the variants of a choice, named by what it is a choice of.
 fn variant_rows<T: Variants>(rows: &mut BTreeSet<Row>) {
     for (name, settings) in variants::<T>() {
-        let table = format!("{}: {name}", T::WHAT);
+        let table = format!("{}: {name}", T::NOUN);
         rows.extend(settings.iter().map(|setting| row(&table, setting)));
         if settings.is_empty() {
             rows.insert((table, String::new(), String::new()));
@@ -217,7 +217,7 @@ fn every_setting_is_in_the_documentation_with_its_default() {
     variant_rows::<Retries>(&mut expected);
     variant_rows::<Rule>(&mut expected);
     // Of a group that comes later the documentation says that it has the settings of any group.
-    let added = format!("{}: add-backends", Happening::WHAT);
+    let added = format!("{}: add-backends", Happening::NOUN);
     expected.retain(|(table, key, _)| *table != added || !of_groups.contains(key));
 
     let documentation = fs::read_to_string(folder("docs/scenarios.md")).unwrap();

@@ -62,7 +62,7 @@ impl Table for Arm {
 }
 
 impl Variants for Holding {
-    const WHAT: &'static str = "a throttle";
+    const NOUN: &'static str = "a throttle";
 
     fn all() -> Vec<(&'static str, Self)> {
         let all = [Self::Off, Self::ADAPTIVE, Self::PACED, Self::AdmissionControl];
@@ -104,7 +104,7 @@ impl Variants for Holding {
 const ATTEMPTS: u32 = MaxAttempts::DEFAULT.get() as u32;
 
 impl Variants for Retries {
-    const WHAT: &'static str = "a way to retry";
+    const NOUN: &'static str = "a way to retry";
 
     fn all() -> Vec<(&'static str, Self)> {
         let budgeted = Self::Budgeted { attempts: ATTEMPTS, share: BudgetConfig::DEFAULT_SHARE };
