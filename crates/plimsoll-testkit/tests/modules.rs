@@ -126,7 +126,7 @@ const PROXY: &[(&str, &[&str])] = &[
     ("http1", &["connection", "date", "reason", "request", "request_body"]),
     ("http2", &["connection", "limits", "phase", "request", "request_body"]),
     ("request", &[
-        "access_log", "config", "connection", "counts", "date", "degrade", "explain", "limits",
+        "access_log", "connection", "counts", "date", "degrade", "explain", "limits",
         "phase", "reason", "request_body", "route",
     ]),
     ("connection", &[
@@ -134,7 +134,7 @@ const PROXY: &[(&str, &[&str])] = &[
         "pressure", "reason", "route",
     ]),
     ("access_log", &["config", "explain", "peer", "printable"]),
-    ("explain", &["classify", "config", "counts", "reason"]),
+    ("explain", &["classify", "config"]),
     ("phase", &[]),
     ("pressure", &["config", "inbound"]),
     ("printable", &[]),
@@ -146,7 +146,7 @@ const PROXY: &[(&str, &[&str])] = &[
     ("degrade", &["config", "counts", "date", "fixed"]),
     ("date", &[]),
     ("fixed", &["config", "reason"]),
-    ("reason", &["counts", "inbound"]),
+    ("reason", &["counts"]),
     ("counts", &[]),
     ("inbound", &["config"]),
     ("request_body", &["limits"]),
