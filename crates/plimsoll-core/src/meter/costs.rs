@@ -18,7 +18,7 @@
 
 use core::time::Duration;
 
-use super::recent::RecentMap;
+use super::recent_map::RecentMap;
 use crate::rng::spread;
 
 /// Expected cost of the very first request, in CPU-seconds: a middling one. From the second request

@@ -8,11 +8,11 @@
 //! - [`CostFit`]: costs of requests in a process that reports nothing of itself.
 //! - [`Overhead`]: CPU for accepting, reading and writing, outside the own code of requests.
 
+mod cost_fit;
 mod costs;
-mod fitted;
 mod overhead;
-mod recent;
+mod recent_map;
 
+pub use cost_fit::CostFit;
 pub use costs::{Costs, Kind};
-pub use fitted::CostFit;
 pub use overhead::{Overhead, UsageTotals};

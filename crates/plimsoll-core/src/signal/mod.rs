@@ -23,10 +23,10 @@
 //!
 //! Other scarce resources are *gauges* ([`Gauges`]): memory, pressure stalls, and a measure of the
 //! owner. Each is a load of its own, where 1 is the most that the server can bear. The highest
-//! counts (`scarce`).
+//! counts (`resources`).
 
 mod memory;
-mod scarce;
+mod resources;
 mod stalls;
 
 use core::time::Duration;
@@ -34,7 +34,7 @@ use core::time::Duration;
 use crate::{Timestamp, decay};
 
 pub use memory::Memory;
-pub use scarce::{Gauges, Readings, ResourceConfig, ResourceWatch};
+pub use resources::{Gauges, Readings, ResourceConfig, ResourceWatch};
 
 /// Ten times as long as chance takes to pass on a busy server, and short beside the patience of a
 /// user.
