@@ -89,7 +89,7 @@ impl Client {
             }
             let failed = Attempt {
                 number: attempt as u32,
-                failure: Failure::TurnedAway(Advice::None),
+                failure: Failure::Shed(Advice::None),
                 repeat: Repeat::Safe,
                 deadline: Some(now + Duration::from_secs(1)),
                 operation: Operation::UNKNOWN,

@@ -5,7 +5,7 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use super::{Budget, MaxAttempts, jitter};
-use crate::throttle::{Ended, Loss, Wait};
+use crate::throttle::{AttemptEvidence, Loss, Wait};
 use crate::{Operation, Timestamp};
 
 /// Settings for the retries of a cluster's requests.
@@ -43,10 +43,10 @@ impl Default for RetryConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The backend was overloaded or is a lame duck: it did not process the request.
-    TurnedAway(Advice),
+    Shed(Advice),
     /// The backend accepted the request, but [throttled](crate::throttle) it toward an overloaded
     /// backend of its own: `throttled`.
-    HeldBack,
+    Throttled,
     /// The connection broke before the answer; the backend may have served the request.
     Broken,
     /// The attempt timed out; the backend may still be serving it.
@@ -133,26 +133,26 @@ pub enum RetryTarget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GiveUp {
     /// The limit of attempts was reached.
-    Attempts(Tells),
+    Attempts(CallerAnswer),
     /// The answer forbade retries.
-    Forbidden(Tells),
+    Forbidden(CallerAnswer),
     /// The pushback exceeds [`RetryConfig::MAX_PUSHBACK`].
-    TooLong(Tells),
+    TooLong(CallerAnswer),
     /// Other backends would fail as well.
     Final,
     /// A backend may have served the request, which must not be served twice.
-    Unsafe(Tells),
+    Unsafe(CallerAnswer),
     /// Part of the request's body is gone.
-    Impossible(Tells),
+    Impossible(CallerAnswer),
     /// No answer could arrive before the deadline.
-    Deadline(Tells),
+    Deadline(CallerAnswer),
     /// The retry budget is exhausted.
-    Budget(Tells),
+    Budget(CallerAnswer),
 }
 
 /// Answer to the caller after giving up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tells {
+pub enum CallerAnswer {
     /// The backend's answer.
     Answer,
     /// "Overloaded, don't retry" in place of the backend's answer. A retry of the caller would
@@ -178,16 +178,16 @@ impl GiveUp {
 
     /// The answer to the caller.
     #[must_use]
-    pub const fn tells(self) -> Tells {
+    pub const fn caller_answer(self) -> CallerAnswer {
         match self {
-            Self::Final => Tells::Answer,
-            Self::Attempts(tells)
-            | Self::Forbidden(tells)
-            | Self::TooLong(tells)
-            | Self::Unsafe(tells)
-            | Self::Impossible(tells)
-            | Self::Deadline(tells)
-            | Self::Budget(tells) => tells,
+            Self::Final => CallerAnswer::Answer,
+            Self::Attempts(caller_answer)
+            | Self::Forbidden(caller_answer)
+            | Self::TooLong(caller_answer)
+            | Self::Unsafe(caller_answer)
+            | Self::Impossible(caller_answer)
+            | Self::Deadline(caller_answer)
+            | Self::Budget(caller_answer) => caller_answer,
         }
     }
 }
@@ -195,21 +195,21 @@ impl GiveUp {
 impl Failure {
     /// The answer to the caller if this failure is the last.
     #[must_use]
-    pub const fn tells(self) -> Tells {
+    pub const fn caller_answer(self) -> CallerAnswer {
         match self {
             // The wait is for the caller, which may have the time.
-            Self::TurnedAway(Advice::After(_)) | Self::Failed(_) | Self::Final => Tells::Answer,
+            Self::Shed(Advice::After(_)) | Self::Failed(_) | Self::Final => CallerAnswer::Answer,
             // The answer forbids retries already, and says more: a customer over its quota should
             // learn of it.
-            Self::TurnedAway(Advice::Never) | Self::HeldBack => Tells::Answer,
-            Self::TurnedAway(_) | Self::Broken | Self::TimedOut => Tells::DoNotRetry,
+            Self::Shed(Advice::Never) | Self::Throttled => CallerAnswer::Answer,
+            Self::Shed(_) | Self::Broken | Self::TimedOut => CallerAnswer::DoNotRetry,
         }
     }
 
     const fn advice(self) -> Advice {
         match self {
-            Self::TurnedAway(advice) | Self::Failed(advice) => advice,
-            Self::HeldBack => Advice::Never,
+            Self::Shed(advice) | Self::Failed(advice) => advice,
+            Self::Throttled => Advice::Never,
             Self::Broken | Self::TimedOut | Self::Final => Advice::None,
         }
     }
@@ -218,15 +218,18 @@ impl Failure {
     /// one of the attempt's own that was used up. A broken connection has no evidence of silence:
     /// answers to others are unknown here.
     #[must_use]
-    pub const fn ended(self) -> Ended {
+    pub const fn evidence(self) -> AttemptEvidence {
         match self {
-            Self::HeldBack => Ended::HeldBack,
-            Self::Failed(_) | Self::Final => Ended::Answered,
-            Self::TurnedAway(_) => Ended::TurnedAway,
-            Self::Broken => Ended::Lost(Loss { silence: None, usual: None }),
-            Self::TimedOut => {
-                Ended::Unanswered(Wait { waited: Duration::MAX, usual: None, limit: Duration::MAX, silence: None })
-            }
+            Self::Throttled => AttemptEvidence::Throttled,
+            Self::Failed(_) | Self::Final => AttemptEvidence::Answered,
+            Self::Shed(_) => AttemptEvidence::Shed,
+            Self::Broken => AttemptEvidence::Lost(Loss { silence: None, usual: None }),
+            Self::TimedOut => AttemptEvidence::Unanswered(Wait {
+                waited: Duration::MAX,
+                usual: None,
+                limit: Duration::MAX,
+                silence: None,
+            }),
         }
     }
 
@@ -242,7 +245,7 @@ impl RetryConfig {
     pub fn decide(&self, now: Timestamp, attempt: &Attempt, budget: &mut Budget, rng: &mut impl Rng) -> Verdict {
         match self.allow(now, attempt, rng) {
             Ok(again) if budget.take(now, attempt.operation) => Verdict::Retry(again),
-            Ok(_) => Verdict::GiveUp(GiveUp::Budget(attempt.failure.tells())),
+            Ok(_) => Verdict::GiveUp(GiveUp::Budget(attempt.failure.caller_answer())),
             Err(why) => Verdict::GiveUp(why),
         }
     }
@@ -250,21 +253,21 @@ impl RetryConfig {
     /// All rules except the budget's.
     fn allow(&self, now: Timestamp, attempt: &Attempt, rng: &mut impl Rng) -> Result<RetryPlan, GiveUp> {
         let Attempt { number, failure, repeat, deadline, takes, operation: _ } = *attempt;
-        let tells = failure.tells();
+        let caller_answer = failure.caller_answer();
         let advice = failure.advice();
         match (failure, advice) {
             (Failure::Final, _) => return Err(GiveUp::Final),
-            (_, Advice::Never) => return Err(GiveUp::Forbidden(tells)),
-            (_, Advice::After(wait)) if wait > Self::MAX_PUSHBACK => return Err(GiveUp::TooLong(tells)),
+            (_, Advice::Never) => return Err(GiveUp::Forbidden(caller_answer)),
+            (_, Advice::After(wait)) if wait > Self::MAX_PUSHBACK => return Err(GiveUp::TooLong(caller_answer)),
             _ => {}
         }
         match repeat {
-            Repeat::Impossible => return Err(GiveUp::Impossible(tells)),
-            Repeat::Unsafe if failure.may_be_done() => return Err(GiveUp::Unsafe(tells)),
+            Repeat::Impossible => return Err(GiveUp::Impossible(caller_answer)),
+            Repeat::Unsafe if failure.may_be_done() => return Err(GiveUp::Unsafe(caller_answer)),
             Repeat::Safe | Repeat::Unsafe => {}
         }
         if number >= u32::from(self.max_attempts.get()) {
-            return Err(GiveUp::Attempts(tells));
+            return Err(GiveUp::Attempts(caller_answer));
         }
         let ceiling = jitter::ceiling(self.backoff_base, self.backoff_max, number);
         let again = match advice {
@@ -275,7 +278,7 @@ impl RetryConfig {
             }
         };
         if deadline.is_some_and(|deadline| now + again.wait + takes >= deadline) {
-            return Err(GiveUp::Deadline(tells));
+            return Err(GiveUp::Deadline(caller_answer));
         }
         Ok(again)
     }
@@ -291,7 +294,7 @@ mod tests {
     use crate::retry::BudgetConfig;
 
     const RICH: BudgetConfig = BudgetConfig { share: Ratio::ONE, floor: u32::MAX };
-    const OVERLOADED: Failure = Failure::TurnedAway(Advice::Elsewhere);
+    const OVERLOADED: Failure = Failure::Shed(Advice::Elsewhere);
 
     fn secs(secs: u64) -> Timestamp {
         Timestamp::from_origin(Duration::from_secs(secs))
@@ -330,17 +333,17 @@ mod tests {
 
     #[test]
     fn rule_gives_up_with_its_reason_and_answer() {
-        use Tells::{Answer, DoNotRetry};
+        use CallerAnswer::{Answer, DoNotRetry};
         let of = attempt(OVERLOADED);
         let minute = Duration::from_secs(60);
         for (attempt, expected) in [
             (of, None),
             (Attempt { number: 2, ..of }, None),
             (Attempt { number: 3, ..of }, Some(GiveUp::Attempts(DoNotRetry))),
-            (attempt(Failure::TurnedAway(Advice::Never)), Some(GiveUp::Forbidden(Answer))),
-            (attempt(Failure::TurnedAway(Advice::After(minute))), Some(GiveUp::TooLong(Answer))),
-            (attempt(Failure::TurnedAway(Advice::After(Duration::from_secs(1)))), None),
-            (attempt(Failure::HeldBack), Some(GiveUp::Forbidden(Answer))),
+            (attempt(Failure::Shed(Advice::Never)), Some(GiveUp::Forbidden(Answer))),
+            (attempt(Failure::Shed(Advice::After(minute))), Some(GiveUp::TooLong(Answer))),
+            (attempt(Failure::Shed(Advice::After(Duration::from_secs(1)))), None),
+            (attempt(Failure::Throttled), Some(GiveUp::Forbidden(Answer))),
             (attempt(Failure::Final), Some(GiveUp::Final)),
             (attempt(Failure::Failed(Advice::Never)), Some(GiveUp::Forbidden(Answer))),
             (attempt(Failure::Broken), None),
@@ -358,10 +361,7 @@ mod tests {
                 Some(GiveUp::Deadline(DoNotRetry)),
             ),
             (
-                Attempt {
-                    deadline: Some(secs(1)),
-                    ..attempt(Failure::TurnedAway(Advice::After(Duration::from_secs(1))))
-                },
+                Attempt { deadline: Some(secs(1)), ..attempt(Failure::Shed(Advice::After(Duration::from_secs(1)))) },
                 Some(GiveUp::Deadline(Answer)),
             ),
         ] {
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn caller_is_told_not_to_retry_when_the_budget_is_exhausted() {
         let (verdict, _) = decide(&attempt(OVERLOADED), BudgetConfig { share: Ratio::ZERO, floor: 0 });
-        assert_eq!(verdict, Verdict::GiveUp(GiveUp::Budget(Tells::DoNotRetry)));
+        assert_eq!(verdict, Verdict::GiveUp(GiveUp::Budget(CallerAnswer::DoNotRetry)));
     }
 
     #[test]
@@ -380,7 +380,7 @@ mod tests {
         let Verdict::Retry(again) = decide(&attempt(OVERLOADED), RICH).0 else { panic!("given up") };
         assert_eq!(again, RetryPlan { wait: Duration::ZERO, at: RetryTarget::OtherBackend });
         let named = Duration::from_secs(2);
-        let (verdict, _) = decide(&attempt(Failure::TurnedAway(Advice::After(named))), RICH);
+        let (verdict, _) = decide(&attempt(Failure::Shed(Advice::After(named))), RICH);
         let Verdict::Retry(again) = verdict else { panic!("given up") };
         assert_eq!(again.at, RetryTarget::AnyBackend);
         assert!((named..named + RetryConfig::DEFAULT_BACKOFF_BASE).contains(&again.wait), "{again:?}");
@@ -405,9 +405,9 @@ mod tests {
 
     #[test]
     fn maximum_pushback_is_obeyed() {
-        let after = |wait| why(&attempt(Failure::TurnedAway(Advice::After(wait))));
+        let after = |wait| why(&attempt(Failure::Shed(Advice::After(wait))));
         assert_eq!(after(RetryConfig::MAX_PUSHBACK), None);
         let longer = RetryConfig::MAX_PUSHBACK + Duration::from_nanos(1);
-        assert_eq!(after(longer), Some(GiveUp::TooLong(Tells::Answer)));
+        assert_eq!(after(longer), Some(GiveUp::TooLong(CallerAnswer::Answer)));
     }
 }

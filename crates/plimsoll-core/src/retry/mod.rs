@@ -41,4 +41,6 @@ mod jitter;
 
 pub use attempts::MaxAttempts;
 pub use budget::{Budget, BudgetConfig};
-pub use decision::{Advice, Attempt, Failure, GiveUp, Repeat, RetryConfig, RetryPlan, RetryTarget, Tells, Verdict};
+pub use decision::{
+    Advice, Attempt, CallerAnswer, Failure, GiveUp, Repeat, RetryConfig, RetryPlan, RetryTarget, Verdict,
+};

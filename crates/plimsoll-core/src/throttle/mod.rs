@@ -20,7 +20,7 @@
 
 pub mod adaptive;
 mod draw;
-mod ended;
+mod evidence;
 mod history;
 mod operations;
 pub mod paced;
@@ -32,7 +32,7 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use self::draw::Draw;
-pub use self::ended::{Ended, Loss, Wait};
+pub use self::evidence::{AttemptEvidence, Loss, Wait};
 use self::history::History;
 use self::operations::{Operations, OutcomeCount};
 pub use self::silence::Silence;

@@ -60,7 +60,7 @@ pub(crate) mod tests {
     use http::{Response, StatusCode};
     use plimsoll::client::{Cause, ConnectError, Refused};
     use plimsoll_core::rejection::Retry;
-    use plimsoll_core::retry::Tells;
+    use plimsoll_core::retry::CallerAnswer;
     use plimsoll_core::{Criticality, Ratio};
     use plimsoll_wire::headers::X_PLIMSOLL_SHED;
 
@@ -109,10 +109,10 @@ pub(crate) mod tests {
             CutOff { address },
             BadResponse { address, cause: cause(), attempts },
         ];
-        for tells in [Tells::Answer, Tells::DoNotRetry] {
-            errors.push(Closed { address, cause: cause(), attempts, tells });
+        for caller_answer in [CallerAnswer::Answer, CallerAnswer::DoNotRetry] {
+            errors.push(Closed { address, cause: cause(), attempts, caller_answer });
             for why in Rejection::SHED.iter().copied().map(Some).chain([None]) {
-                errors.push(ByBackend { address, refused: refused(why), attempts, tells });
+                errors.push(ByBackend { address, refused: refused(why), attempts, caller_answer });
             }
         }
         let after = waited;

@@ -39,7 +39,7 @@ pub(crate) struct Retrier {
 pub(crate) enum Next {
     Again(retry::RetryPlan),
     /// The request has failed; whether whoever it is for is told not to try again.
-    GiveUp(retry::Tells),
+    GiveUp(retry::CallerAnswer),
 }
 
 impl Retrier {
@@ -61,16 +61,16 @@ impl Retrier {
     pub(crate) fn decide(&mut self, now: Timestamp, attempt: &retry::Attempt, rng: &mut Pcg64Mcg) -> Next {
         let at_once = retry::RetryPlan { wait: Duration::ZERO, at: retry::RetryTarget::OtherBackend };
         match self.retries {
-            Retries::None => Next::GiveUp(retry::Tells::Answer),
+            Retries::None => Next::GiveUp(retry::CallerAnswer::Answer),
             Retries::Naive { attempts } if attempt.number < attempts => Next::Again(at_once),
-            Retries::Naive { .. } => Next::GiveUp(retry::Tells::Answer),
+            Retries::Naive { .. } => Next::GiveUp(retry::CallerAnswer::Answer),
             Retries::Budgeted { attempts, .. } => {
                 let max_attempts = u8::try_from(attempts).ok().and_then(MaxAttempts::new);
                 let max_attempts = max_attempts.expect("the plan's attempts are within their range");
                 let config = RetryConfig { max_attempts, ..RetryConfig::default() };
                 match config.decide(now, attempt, &mut self.budget, rng) {
                     retry::Verdict::Retry(again) => Next::Again(again),
-                    retry::Verdict::GiveUp(why) => Next::GiveUp(why.tells()),
+                    retry::Verdict::GiveUp(why) => Next::GiveUp(why.caller_answer()),
                 }
             }
         }

@@ -7,7 +7,7 @@
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use plimsoll_core::Rejection;
-use plimsoll_core::retry::Tells;
+use plimsoll_core::retry::CallerAnswer;
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::shed::{self, say_no_retry};
 
@@ -36,7 +36,7 @@ impl Error {
                 } else {
                     *head.status_mut() = status;
                 }
-                if self.tells() == Tells::DoNotRetry {
+                if self.caller_answer() == CallerAnswer::DoNotRetry {
                     say_no_retry(head.headers_mut(), grpc);
                 }
                 head
@@ -84,12 +84,12 @@ mod tests {
     use super::*;
     use crate::client::{Cause, Refused};
 
-    fn closed(tells: Tells) -> Error {
+    fn closed(caller_answer: CallerAnswer) -> Error {
         let (address, cause) = ("127.0.0.1:9".parse().unwrap(), Cause::from(Fault::CutOff));
-        Error::Closed { address, cause, attempts: 3, tells }
+        Error::Closed { address, cause, attempts: 3, caller_answer }
     }
 
-    fn refused(tells: Tells) -> Error {
+    fn refused(caller_answer: CallerAnswer) -> Error {
         let after = Some(Duration::from_secs(20));
         let refused = Refused {
             status: StatusCode::SERVICE_UNAVAILABLE,
@@ -99,7 +99,7 @@ mod tests {
             after,
             is_certain: true,
         };
-        Error::Refused { address: "127.0.0.1:9".parse().unwrap(), refused, attempts: 1, tells }
+        Error::Refused { address: "127.0.0.1:9".parse().unwrap(), refused, attempts: 1, caller_answer }
     }
 
     #[test]
@@ -111,15 +111,15 @@ mod tests {
         for (error, status, code, expected) in [
             (Error::NoBackend, 503, Code::Unavailable, shed(Rejection::NoBackend, Retry::After, None)),
             (timeout, 504, Code::DeadlineExceeded, shed(Rejection::Deadline, Retry::Never, None)),
-            (refused(Tells::Answer), 503, Code::Unavailable, shed(Rejection::Overloaded, Retry::After, later)),
+            (refused(CallerAnswer::Answer), 503, Code::Unavailable, shed(Rejection::Overloaded, Retry::After, later)),
             (
-                refused(Tells::DoNotRetry),
+                refused(CallerAnswer::DoNotRetry),
                 503,
                 Code::Unavailable,
                 shed(Rejection::OverloadedNoRetry, Retry::Never, None),
             ),
-            (closed(Tells::DoNotRetry), 502, Code::Unavailable, never),
-            (closed(Tells::Answer), 502, Code::Unavailable, None),
+            (closed(CallerAnswer::DoNotRetry), 502, Code::Unavailable, never),
+            (closed(CallerAnswer::Answer), 502, Code::Unavailable, None),
             (Error::BodyIdle { after: Duration::from_secs(1) }, 504, Code::Unavailable, None),
         ] {
             let (plain, call) = (error.to_response(false), error.to_response(true));

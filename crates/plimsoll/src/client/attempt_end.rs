@@ -177,7 +177,7 @@ const NO_BACKEND: Gateway = Gateway::Shed(Rejection::NoBackend);
 const DEADLINE: Gateway = Gateway::Shed(Rejection::Deadline);
 
 /// A failure of these classes, without advice of the backend.
-const TURNED_AWAY: Option<Failure> = Some(Failure::TurnedAway(Advice::None));
+const SHED: Option<Failure> = Some(Failure::Shed(Advice::None));
 const UNAVAILABLE: Option<Failure> = Some(Failure::Failed(Advice::None));
 const FINAL: Option<Failure> = Some(Failure::Final);
 
@@ -188,8 +188,8 @@ impl AttemptEnd {
         use {Failure as Retry, Lesson as L, Metric as M};
         const OVERLOADED: B = B::Rejected(Rejection::Overloaded);
         const BROKEN: Option<Failure> = Some(Retry::Broken);
-        const HELD_BACK: Option<Failure> = Some(Retry::HeldBack);
-        const ELSEWHERE: Option<Failure> = Some(Retry::TurnedAway(Advice::Elsewhere));
+        const THROTTLED: Option<Failure> = Some(Retry::Throttled);
+        const ELSEWHERE: Option<Failure> = Some(Retry::Shed(Advice::Elsewhere));
         match self {
             // The response decides: outcome, throttle, retry, batch.
             Self::Served => Row::response("served", Outcome::Success, L::Accepted, FINAL, B::Final, CLOSED),
@@ -201,14 +201,14 @@ impl AttemptEnd {
             }
             Self::UnavailableFinally => Row { batch: B::ToldNot, ..Self::Unavailable.row() },
             Self::PushedBack => {
-                Row::response("unavailable", Outcome::Overloaded, L::Shed, TURNED_AWAY, OVERLOADED, NO_BACKEND)
+                Row::response("unavailable", Outcome::Overloaded, L::Shed, SHED, OVERLOADED, NO_BACKEND)
             }
             Self::PushedBackFinally => Row { batch: B::ToldNot, ..Self::PushedBack.row() },
             Self::Shed(reason) => {
                 let (throttle, retry) = match reason.row().evidence {
-                    Evidence::Overload => (L::Shed, TURNED_AWAY),
-                    Evidence::Headroom => (L::Throttled, HELD_BACK),
-                    Evidence::TooLate => (L::WaitedWithinLimit, TURNED_AWAY),
+                    Evidence::Overload => (L::Shed, SHED),
+                    Evidence::Headroom => (L::Throttled, THROTTLED),
+                    Evidence::TooLate => (L::WaitedWithinLimit, SHED),
                 };
                 Row::rejection(reason, Outcome::Overloaded, throttle, retry)
             }
@@ -297,7 +297,7 @@ impl Row {
     /// The view of the retry decision, with the advice of the backend.
     pub(crate) const fn retry_with(&self, advice: Advice) -> Failure {
         match self.retry {
-            Some(Failure::TurnedAway(_)) => Failure::TurnedAway(advice),
+            Some(Failure::Shed(_)) => Failure::Shed(advice),
             Some(Failure::Failed(_)) => Failure::Failed(advice),
             Some(failure) => failure,
             None => Failure::Final,

@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::retry::Tells;
+use plimsoll_core::retry::CallerAnswer;
 use plimsoll_core::{Criticality, Ratio, Rejection};
 use plimsoll_http1::Fault;
 use rustix::io::Errno;
@@ -89,7 +89,7 @@ pub enum Error {
         /// Attempts that were made.
         attempts: u32,
         /// The failure that its caller is told.
-        tells: Tells,
+        caller_answer: CallerAnswer,
     },
     /// No head of a response in time. The request may have been carried out.
     #[error("no response within {after:?}{}{}", Whence(*address), Tries(*attempts))]
@@ -126,7 +126,7 @@ pub enum Error {
         /// Attempts that were made.
         attempts: u32,
         /// The failure that its caller is told.
-        tells: Tells,
+        caller_answer: CallerAnswer,
     },
     /// The backend ended the response early, but without an error.
     #[error("{address} cut off its response")]
@@ -358,22 +358,22 @@ impl Error {
     }
 
     /// The same, with this advice for the caller.
-    pub(crate) fn telling(mut self, told: Tells) -> Self {
-        if let Self::Refused { tells, .. } | Self::Closed { tells, .. } = &mut self {
-            *tells = told;
+    pub(crate) fn with_caller_answer(mut self, answer: CallerAnswer) -> Self {
+        if let Self::Refused { caller_answer, .. } | Self::Closed { caller_answer, .. } = &mut self {
+            *caller_answer = answer;
         }
         self
     }
 
     /// The advice for the caller of a gateway.
     ///
-    /// [`Tells::DoNotRetry`] says that another attempt would only come back here. An error with a
+    /// [`CallerAnswer::DoNotRetry`] says that another attempt would only come back here. An error with a
     /// [`shed_reason`](Error::shed_reason) gives its advice by that.
     #[must_use]
-    pub fn tells(&self) -> Tells {
+    pub fn caller_answer(&self) -> CallerAnswer {
         match self {
-            Self::Refused { tells, .. } | Self::Closed { tells, .. } => *tells,
-            _ => Tells::Answer,
+            Self::Refused { caller_answer, .. } | Self::Closed { caller_answer, .. } => *caller_answer,
+            _ => CallerAnswer::Answer,
         }
     }
 
@@ -398,7 +398,7 @@ impl Error {
     /// The answer of a gateway.
     pub(crate) fn gateway(&self) -> Gateway {
         match self.cause() {
-            _ if self.tells() == Tells::DoNotRetry && matches!(self, Self::Refused { .. }) => {
+            _ if self.caller_answer() == CallerAnswer::DoNotRetry && matches!(self, Self::Refused { .. }) => {
                 Gateway::Shed(Rejection::OverloadedNoRetry)
             }
             Ok(end) => end.row().gateway,
@@ -438,7 +438,7 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::TurnedAway { after, .. } => Some(*after),
-            Self::Refused { refused, tells: Tells::Answer, .. } => refused.after,
+            Self::Refused { refused, caller_answer: CallerAnswer::Answer, .. } => refused.after,
             _ => None,
         }
     }
@@ -461,7 +461,7 @@ impl Error {
         match origin {
             Origin::RequestBody => Self::RequestBody(cause),
             Origin::Malformed => Self::BadResponse { address, cause, attempts: 1 },
-            Origin::Connection => Self::Closed { address, cause, attempts: 1, tells: Tells::Answer },
+            Origin::Connection => Self::Closed { address, cause, attempts: 1, caller_answer: CallerAnswer::Answer },
         }
     }
 
@@ -470,7 +470,7 @@ impl Error {
         match &cause.0 {
             Kind::Body(_) => Self::RequestBody(cause),
             Kind::Hyper(_) | Kind::Io(_) | Kind::Fault(Fault::CutOff) => {
-                Self::Closed { address, cause, attempts: 1, tells: Tells::Answer }
+                Self::Closed { address, cause, attempts: 1, caller_answer: CallerAnswer::Answer }
             }
             Kind::Fault(_) | Kind::OutOfTurn(_) => Self::BadResponse { address, cause, attempts: 1 },
         }

@@ -97,11 +97,11 @@ async fn a_connection_that_breaks_without_an_answer_repeats_no_other_request() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_at_each_attempt_is_not_to_be_tried_again_by_whoever_is_above() {
-    for (backends, retry, tells) in [
-        (2, RetryPolicy::default(), Tells::DoNotRetry),
+    for (backends, retry, caller_answer) in [
+        (2, RetryPolicy::default(), CallerAnswer::DoNotRetry),
         // The layer above can ask others, or retries at all.
-        (1, RetryPolicy::default(), Tells::Answer),
-        (2, RetryPolicy::OFF, Tells::Answer),
+        (1, RetryPolicy::default(), CallerAnswer::Answer),
+        (2, RetryPolicy::OFF, CallerAnswer::Answer),
     ] {
         let mut config = plain_config();
         config.pool.min_connections = 0;
@@ -113,7 +113,7 @@ async fn a_connection_that_breaks_at_each_attempt_is_not_to_be_tried_again_by_wh
         let cluster = connected(config, &closing).await;
         let error = Client::new(&cluster).send(get("/")).await.unwrap_err();
         assert!(matches!(error, Error::Closed { .. }), "{error}");
-        assert_eq!((error.tells(), error.shed_reason()), (tells, None), "{backends} {retry:?}");
+        assert_eq!((error.caller_answer(), error.shed_reason()), (caller_answer, None), "{backends} {retry:?}");
     }
 }
 

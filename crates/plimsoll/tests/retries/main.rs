@@ -28,7 +28,7 @@ use plimsoll::client::{
 use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::health::State;
 use plimsoll_core::rejection::Retry;
-use plimsoll_core::retry::{BudgetConfig, MaxAttempts, Tells};
+use plimsoll_core::retry::{BudgetConfig, CallerAnswer, MaxAttempts};
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_core::{Criticality, Ratio, Rejection};
 use plimsoll_wire::grpc::Code;

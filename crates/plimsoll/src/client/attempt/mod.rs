@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use plimsoll_core::batch::Fate;
-use plimsoll_core::throttle::{self, Ended, Wait};
+use plimsoll_core::throttle::{self, AttemptEvidence, Wait};
 use plimsoll_core::{BackendId, LoadReport, Outcome, Timestamp};
 use tokio::time::Instant;
 
@@ -81,7 +81,7 @@ pub(crate) struct Attempt {
     stream: Option<StreamId>,
     status: Option<StatusCode>,
     /// The end as the head of the response decides it, and the throttle's view of that.
-    head: Option<(AttemptEnd, Ended)>,
+    head: Option<(AttemptEnd, AttemptEvidence)>,
     latency: Option<Duration>,
     report: Report,
     /// The request's right to be at a backend, if it is batch work.
@@ -281,15 +281,15 @@ impl Attempt {
         match (row.blame, view) {
             (Blame::Nobody, _) => self.end_without_blame(end, view),
             // A wait counts as it did when the head came.
-            (Blame::Caller, view) if self.status.is_some() && !matches!(view, Ended::Unanswered(_)) => {
-                self.end(end, row.outcome, Ended::Answered);
+            (Blame::Caller, view) if self.status.is_some() && !matches!(view, AttemptEvidence::Unanswered(_)) => {
+                self.end(end, row.outcome, AttemptEvidence::Answered);
             }
             (Blame::Backend | Blame::Caller | Blame::Wait, _) => self.end(end, row.outcome, view),
         }
     }
 
     /// The end is nobody's fault. Blame in the head of a response stands.
-    fn end_without_blame(&mut self, end: AttemptEnd, view: Ended) {
+    fn end_without_blame(&mut self, end: AttemptEnd, view: AttemptEvidence) {
         let blamed = self.head.map(|(head, _)| head).filter(|head| head.blames_backend());
         self.end(end, blamed.map_or(Outcome::Cancelled, |head| head.row().outcome), view);
     }
@@ -302,36 +302,36 @@ impl Attempt {
     /// backend that has answered nobody for long may hang, as in [`throttle`](plimsoll_core::throttle).
     pub(crate) fn time_out(&mut self, end: AttemptEnd, limit: Duration) {
         if self.awaits_caller {
-            let view = self.status.map_or(Ended::TakenBack, |_| self.head_view());
+            let view = self.status.map_or(AttemptEvidence::Cancelled, |_| self.head_view());
             return self.end_without_blame(end, view);
         }
         let Unanswered { of_backend, of_all } = self.unanswered(limit);
         let outcome = if of_backend.is_long() { end.row().outcome } else { Outcome::Cancelled };
-        self.end(end, outcome, Ended::Unanswered(of_all));
+        self.end(end, outcome, AttemptEvidence::Unanswered(of_all));
     }
 
     /// The throttle's view of an end without a head, or of the head itself.
-    fn view(&self, lesson: Lesson) -> Ended {
+    fn view(&self, lesson: Lesson) -> AttemptEvidence {
         match lesson {
-            Lesson::Accepted => Ended::Answered,
-            Lesson::Shed => Ended::TurnedAway,
+            Lesson::Accepted => AttemptEvidence::Answered,
+            Lesson::Shed => AttemptEvidence::Shed,
             // A shed request is as fast as a failure, so the balancer avoids the backend all the same.
-            Lesson::Throttled => Ended::HeldBack,
-            Lesson::ConnectRefused => Ended::Refused,
+            Lesson::Throttled => AttemptEvidence::Throttled,
+            Lesson::ConnectRefused => AttemptEvidence::ConnectRefused,
             // A connection that breaks after the head of a response was answered.
-            Lesson::Lost => Ended::Lost(self.home.cluster().lost(self.started)),
-            Lesson::Waited => Ended::Unanswered(self.unanswered(self.limit).of_all),
+            Lesson::Lost => AttemptEvidence::Lost(self.home.cluster().lost(self.started)),
+            Lesson::Waited => AttemptEvidence::Unanswered(self.unanswered(self.limit).of_all),
             // So little time may have been left that this says nothing: as if this side had stopped waiting.
             Lesson::WaitedWithinLimit => {
-                Ended::Unanswered(Wait { silence: None, ..self.unanswered(self.limit).of_all })
+                AttemptEvidence::Unanswered(Wait { silence: None, ..self.unanswered(self.limit).of_all })
             }
-            Lesson::Nothing => Ended::TakenBack,
+            Lesson::Nothing => AttemptEvidence::Cancelled,
         }
     }
 
     /// The throttle's view of a response whose head has come.
-    fn head_view(&self) -> Ended {
-        self.head.map_or(Ended::Answered, |(_, view)| view)
+    fn head_view(&self) -> AttemptEvidence {
+        self.head.map_or(AttemptEvidence::Answered, |(_, view)| view)
     }
 
     /// The time since the backend has had the request, as far as it was sent. The caller's upload
@@ -397,7 +397,7 @@ impl Attempt {
         }
     }
 
-    fn end(&mut self, end: AttemptEnd, outcome: Outcome, view: Ended) {
+    fn end(&mut self, end: AttemptEnd, outcome: Outcome, view: AttemptEvidence) {
         if !std::mem::replace(&mut self.open, false) {
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_core::retry::{Attempt, Failure, GiveUp, Repeat, RetryPlan, RetryTarget, Tells, Verdict};
+use plimsoll_core::retry::{Attempt, CallerAnswer, Failure, GiveUp, Repeat, RetryPlan, RetryTarget, Verdict};
 use plimsoll_core::throttle::{Loss, Wait};
 use plimsoll_core::{BackendId, Completion, Criticality, Operation, Outcome, Ratio, Timestamp};
 
@@ -43,7 +43,7 @@ pub(crate) struct Retry<'a> {
     /// Why it is made.
     reason: &'static str,
     /// The advice for the caller if it is not made.
-    tells: Tells,
+    caller_answer: CallerAnswer,
     is_made: bool,
 }
 
@@ -60,7 +60,7 @@ impl Retry<'_> {
 
     /// It is not made after all.
     pub(crate) fn denied(self, why: NoRetryReason) -> Denial {
-        Denial { why, tells: self.tells }
+        Denial { why, caller_answer: self.caller_answer }
     }
 }
 
@@ -77,13 +77,13 @@ impl Drop for Retry<'_> {
 pub(crate) struct Denial {
     pub(crate) why: NoRetryReason,
     /// The advice for the caller.
-    pub(crate) tells: Tells,
+    pub(crate) caller_answer: CallerAnswer,
 }
 
 impl Denial {
     /// The result is passed on unchanged.
     pub(crate) fn as_it_is(why: NoRetryReason) -> Self {
-        Self { why, tells: Tells::Answer }
+        Self { why, caller_answer: CallerAnswer::Answer }
     }
 }
 
@@ -119,8 +119,8 @@ impl Shared {
         reason: &'static str,
         ask: &Ask<'_>,
     ) -> Result<(Retry<'_>, Grant), Denial> {
-        let (tells, grant) = self.machine.lock().again(now, ask)?;
-        Ok((Retry { cluster: self, operation: ask.kind.operation, reason, tells, is_made: false }, grant))
+        let (caller_answer, grant) = self.machine.lock().again(now, ask)?;
+        Ok((Retry { cluster: self, operation: ask.kind.operation, reason, caller_answer, is_made: false }, grant))
     }
 
     /// A backend for a retry after a wait: preferably none of `tried`, but one of them rather than
@@ -169,10 +169,10 @@ impl Machine {
     }
 
     /// The place and time of a retry, and the advice for the caller should it not be made.
-    fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<(Tells, Grant), Denial> {
+    fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<(CallerAnswer, Grant), Denial> {
         let is_layer = self.is_layer();
-        let told = |tells| if is_layer { tells } else { Tells::Answer };
-        let tells = told(ask.failure.tells());
+        let told = |caller_answer| if is_layer { caller_answer } else { CallerAnswer::Answer };
+        let caller_answer = told(ask.failure.caller_answer());
         let attempt = Attempt {
             number: ask.attempts,
             failure: ask.failure,
@@ -187,12 +187,12 @@ impl Machine {
         };
         let policy = self.config.retry.attempts;
         match policy.decide(now, &attempt, &mut self.budget, &mut self.rng) {
-            Verdict::GiveUp(why) => Err(Denial { why: given_up(why), tells: told(why.tells()) }),
+            Verdict::GiveUp(why) => Err(Denial { why: given_up(why), caller_answer: told(why.caller_answer()) }),
             Verdict::Retry(RetryPlan { wait: Duration::ZERO, at: RetryTarget::OtherBackend }) => self
                 .at_once(now, ask.kind, ask.tried)
-                .map(|id| (tells, Grant::At(id)))
-                .map_err(|why| Denial { why, tells }),
-            Verdict::Retry(RetryPlan { wait, .. }) => Ok((tells, Grant::After(wait))),
+                .map(|id| (caller_answer, Grant::At(id)))
+                .map_err(|why| Denial { why, caller_answer }),
+            Verdict::Retry(RetryPlan { wait, .. }) => Ok((caller_answer, Grant::After(wait))),
         }
     }
 

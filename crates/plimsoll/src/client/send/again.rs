@@ -16,7 +16,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use plimsoll_core::BackendId;
-use plimsoll_core::retry::{self, Tells};
+use plimsoll_core::retry::{self, CallerAnswer};
 use plimsoll_wire::headers::{
     GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
 };
@@ -94,7 +94,7 @@ impl<B: RequestBody> Call<'_, B> {
             },
         };
         self.report(id, Failure::Error(error.clone()), &outcome);
-        outcome.map_err(|denied| Box::new(error.after(self.made, self.seen).telling(denied.tells)))
+        outcome.map_err(|denied| Box::new(error.after(self.made, self.seen).with_caller_answer(denied.caller_answer)))
     }
 
     /// The backend `id` has refused the request: the next turn, or the reason to pass its answer
@@ -108,7 +108,7 @@ impl<B: RequestBody> Call<'_, B> {
         request: Repeatability,
     ) -> Result<Turn, Denial> {
         self.retried("refused");
-        let otherwise = Error::Refused { address, refused, attempts: 1, tells: Tells::Answer };
+        let otherwise = Error::Refused { address, refused, attempts: 1, caller_answer: CallerAnswer::Answer };
         let outcome = match self.is_batch() {
             true => self.comes_back(&otherwise, request).map_err(Denial::as_it_is),
             false => self.decide(id, refused.failure(), otherwise, request),
@@ -119,7 +119,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// Marks a refusal that the caller gets to see.
     pub(super) fn pass_on(&self, refused: &Refused, denied: Denial, headers: &mut HeaderMap) {
-        if denied.tells == Tells::DoNotRetry {
+        if denied.caller_answer == CallerAnswer::DoNotRetry {
             say_overloaded_no_retry(headers, refused.code.is_some());
         }
     }

@@ -13,7 +13,7 @@ use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use plimsoll_core::batch::{BatchConfig, History};
-use plimsoll_core::retry::Tells;
+use plimsoll_core::retry::CallerAnswer;
 use plimsoll_core::{Criticality, Ratio, Rejection, Timestamp};
 use plimsoll_http1::Fault;
 use rustix::io::Errno;
@@ -269,12 +269,15 @@ async fn errors() -> Vec<(String, Error)> {
         }
     }
     let whys = Rejection::SHED.iter().copied().map(Some).chain([None]);
-    for (why, tells) in whys.flat_map(|why| [(why, Tells::Answer), (why, Tells::DoNotRetry)]) {
+    for (why, caller_answer) in whys.flat_map(|why| [(why, CallerAnswer::Answer), (why, CallerAnswer::DoNotRetry)]) {
         use plimsoll_core::rejection::Retry;
         let (status, is_certain) = (StatusCode::SERVICE_UNAVAILABLE, why.is_some());
         let refused = Refused { status, code: None, why, retry: Retry::After, after, is_certain };
         let name = why.map_or("unnamed", Rejection::name);
-        all.push((format!("refused, {name}, {tells:?}"), Error::Refused { address, refused, attempts: 1, tells }));
+        all.push((
+            format!("refused, {name}, {caller_answer:?}"),
+            Error::Refused { address, refused, attempts: 1, caller_answer },
+        ));
     }
     for (name, cause) in [
         ("body of the request", Cause::body("no more".into())),
@@ -305,8 +308,8 @@ async fn write_errors(out: &mut String) {
         writeln!(out, "  {} {:?} {:?}", response.status(), response.headers(), response.body()).unwrap();
         writeln!(out, "  {:?}", grpc.headers()).unwrap();
         writeln!(out, "  {:?}", error.to_trailers()).unwrap();
-        let (tells, nothing_sent) = (error.tells(), error.nothing_sent());
-        writeln!(out, "  {:?} {tells:?} {nothing_sent} {}", error.retry_after(), error.attempts()).unwrap();
+        let (caller_answer, nothing_sent) = (error.caller_answer(), error.nothing_sent());
+        writeln!(out, "  {:?} {caller_answer:?} {nothing_sent} {}", error.retry_after(), error.attempts()).unwrap();
         // Of other errors nothing was sent, or a response is passed on.
         match &error {
             Error::Refused { refused, .. } => {

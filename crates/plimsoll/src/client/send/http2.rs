@@ -185,7 +185,9 @@ impl<B: RequestBody> Call<'_, B> {
                 }
                 None => {
                     let denied = self.take_back(turn);
-                    AttemptResult::Failed(Box::new(error.after(self.made, self.seen).telling(denied.tells)))
+                    AttemptResult::Failed(Box::new(
+                        error.after(self.made, self.seen).with_caller_answer(denied.caller_answer),
+                    ))
                 }
             },
             Err(error) => AttemptResult::Failed(error),

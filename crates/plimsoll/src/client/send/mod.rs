@@ -375,7 +375,7 @@ impl<B: RequestBody> Call<'_, B> {
         };
         turn.map_err(|why| {
             let denied = self.not_made(why);
-            otherwise.after(self.made, self.seen).telling(denied.tells)
+            otherwise.after(self.made, self.seen).with_caller_answer(denied.caller_answer)
         })
     }
 

@@ -234,7 +234,7 @@ impl World<'_> {
             _ if usize::from(request.offers) >= MAX_OFFERS => return None,
             Reply::Refused => return Some(Duration::ZERO),
             Reply::Failed => Failure::Failed(Advice::None),
-            Reply::Overloaded => Failure::TurnedAway(Advice::Elsewhere),
+            Reply::Overloaded => Failure::Shed(Advice::Elsewhere),
             Reply::Lost => Failure::Broken,
         };
         let attempt = Attempt {

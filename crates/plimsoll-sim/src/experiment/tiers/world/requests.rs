@@ -1,6 +1,6 @@
 //! The client's side of a request: it is sent, retried or abandoned, and its outcome is passed on.
 
-use plimsoll_core::retry::{self, Advice, Failure, Repeat, Tells};
+use plimsoll_core::retry::{self, Advice, CallerAnswer, Failure, Repeat};
 use plimsoll_core::throttle::Outcome;
 use plimsoll_core::{Criticality, Operation, Timestamp};
 use rand_core::Rng as _;
@@ -109,7 +109,7 @@ impl World<'_> {
                 caller.was_held();
             }
             // The caller of a throttled request must not retry.
-            return self.fail(number, Failure::HeldBack);
+            return self.fail(number, Failure::Throttled);
         }
         self.attempts += 1;
         request.attempts += 1;
@@ -175,7 +175,7 @@ impl World<'_> {
     }
 
     fn failed(&mut self, number: u32, failure: Failure) {
-        self.learn(number, failure.ended().outcome());
+        self.learn(number, failure.evidence().outcome());
         let request = &mut self.requests[number];
         let attempt = retry::Attempt {
             number: request.attempts,
@@ -195,8 +195,8 @@ impl World<'_> {
                 self.arena.push(self.arena.now + again.wait, Event::Retry(waited));
             }
             Next::Again(_) => self.fail(number, failure),
-            Next::GiveUp(Tells::Answer) => self.fail(number, failure),
-            Next::GiveUp(Tells::DoNotRetry) => self.fail(number, Failure::TurnedAway(Advice::Never)),
+            Next::GiveUp(CallerAnswer::Answer) => self.fail(number, failure),
+            Next::GiveUp(CallerAnswer::DoNotRetry) => self.fail(number, Failure::Shed(Advice::Never)),
         }
     }
 
@@ -223,7 +223,7 @@ impl World<'_> {
     fn fail(&mut self, number: u32, failure: Failure) {
         if let Some(work) = self.close(number) {
             let answer = match failure {
-                Failure::HeldBack | Failure::TurnedAway(_) if self.propagates() => failure,
+                Failure::Throttled | Failure::Shed(_) if self.propagates() => failure,
                 _ => Failure::Failed(Advice::None),
             };
             self.answer(work, Reply::Failed(answer));

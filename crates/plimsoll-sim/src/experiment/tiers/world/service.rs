@@ -156,7 +156,7 @@ impl World<'_> {
     fn reject(&mut self, tier: usize, sending: Sending, advice: Advice) {
         self.measure.attempt(self.arena.now, tier, |sent| sent.rejected += 1);
         let at = self.arena.now + self.plan.tiers[tier].latency;
-        self.arena.push(at, Event::Reply(sending.attempt, Reply::Failed(Failure::TurnedAway(advice))));
+        self.arena.push(at, Event::Reply(sending.attempt, Reply::Failed(Failure::Shed(advice))));
     }
 
     fn enqueue(&mut self, tier: usize, task: usize, number: u32) {

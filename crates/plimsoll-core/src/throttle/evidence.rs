@@ -59,23 +59,23 @@ const MIN_SILENCE: Duration = Duration::from_millis(500);
 /// A wait of the limit divided by this is long.
 const LIMIT_DIVISOR: u32 = 2;
 
-/// End of an attempt.
+/// Evidence about the cluster in the end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum AttemptEvidence {
     /// The backend accepted the request and answered it, with any status.
     Answered,
     /// The backend was overloaded or is a lame duck.
-    TurnedAway,
+    Shed,
     /// The backend has headroom, but throttled the request toward an overloaded backend of its own.
-    HeldBack,
+    Throttled,
     /// No connection could be made, or it broke.
     Lost(Loss),
     /// Connection refused: nothing listens at the address.
-    Refused,
+    ConnectRefused,
     /// Abandoned before an answer: the time was up, or the caller left.
     Unanswered(Wait),
     /// This side took the request back, or could not send all of it.
-    TakenBack,
+    Cancelled,
 }
 
 /// The circumstances of a lost request.
@@ -103,18 +103,18 @@ pub struct Wait {
     pub silence: Option<Duration>,
 }
 
-impl Ended {
+impl AttemptEvidence {
     /// The outcome to report to [`Throttle::on_outcome`](super::Throttle::on_outcome).
     #[must_use]
     pub fn outcome(self) -> Outcome {
         match self {
             // If the second were a rejection, each layer would throttle toward the next. After an
             // overload, a request would then have to be a probe in all layers at once.
-            Self::Answered | Self::HeldBack => Outcome::Accepted,
-            Self::TurnedAway => Outcome::Rejected,
+            Self::Answered | Self::Throttled => Outcome::Accepted,
+            Self::Shed => Outcome::Rejected,
             Self::Lost(loss) if loss.is_in_silence() => Outcome::Rejected,
             Self::Unanswered(wait) if wait.is_long() => Outcome::Rejected,
-            Self::Lost(_) | Self::Unanswered(_) | Self::Refused | Self::TakenBack => Outcome::Unknown,
+            Self::Lost(_) | Self::Unanswered(_) | Self::ConnectRefused | Self::Cancelled => Outcome::Unknown,
         }
     }
 }
@@ -160,11 +160,11 @@ mod tests {
 
     fn unanswered(waited: u64, usual: Option<u64>, limit: Duration) -> Outcome {
         let silence = Some(ms(waited));
-        Ended::Unanswered(Wait { waited: ms(waited), usual: usual.map(ms), limit, silence }).outcome()
+        AttemptEvidence::Unanswered(Wait { waited: ms(waited), usual: usual.map(ms), limit, silence }).outcome()
     }
 
-    fn lost(silence: Option<u64>, usual: Option<u64>) -> Ended {
-        Ended::Lost(Loss { silence: silence.map(ms), usual: usual.map(ms) })
+    fn lost(silence: Option<u64>, usual: Option<u64>) -> AttemptEvidence {
+        AttemptEvidence::Lost(Loss { silence: silence.map(ms), usual: usual.map(ms) })
     }
 
     #[test]
@@ -194,8 +194,9 @@ mod tests {
     /// Callers that often leave a slow page cause no throttling.
     #[test]
     fn only_the_limit_is_long_while_others_are_answered() {
-        let ended =
-            |waited| Ended::Unanswered(Wait { waited: ms(waited), usual: Some(ms(5)), limit: MINUTE, silence: None });
+        let ended = |waited| {
+            AttemptEvidence::Unanswered(Wait { waited: ms(waited), usual: Some(ms(5)), limit: MINUTE, silence: None })
+        };
         assert_eq!(ended(29_999).outcome(), Outcome::Unknown);
         assert_eq!(ended(30_000).outcome(), Outcome::Rejected);
     }
@@ -203,9 +204,9 @@ mod tests {
     #[test]
     fn attempt_is_rejected_only_by_evidence_of_overload() {
         for (ended, expected) in [
-            (Ended::Answered, Outcome::Accepted),
-            (Ended::HeldBack, Outcome::Accepted),
-            (Ended::TurnedAway, Outcome::Rejected),
+            (AttemptEvidence::Answered, Outcome::Accepted),
+            (AttemptEvidence::Throttled, Outcome::Accepted),
+            (AttemptEvidence::Shed, Outcome::Rejected),
             (lost(None, Some(5)), Outcome::Unknown),
             (lost(Some(499), Some(5)), Outcome::Unknown),
             (lost(Some(500), Some(5)), Outcome::Rejected),
@@ -213,8 +214,8 @@ mod tests {
             (lost(Some(3_000), Some(1_000)), Outcome::Rejected),
             // A client that has just started, before a cluster that is down.
             (lost(Some(500), None), Outcome::Rejected),
-            (Ended::Refused, Outcome::Unknown),
-            (Ended::TakenBack, Outcome::Unknown),
+            (AttemptEvidence::ConnectRefused, Outcome::Unknown),
+            (AttemptEvidence::Cancelled, Outcome::Unknown),
         ] {
             assert_eq!(ended.outcome(), expected, "{ended:?}");
         }
@@ -235,7 +236,7 @@ mod tests {
             if let Verdict::Send(_) = throttle.ask(at(now), Criticality::Critical, &mut rng) {
                 sent[(now / 1_000) as usize] += 1;
                 let loss = Loss { silence: silence.on_loss(at(now + 1), at(now)), usual: Some(ms(5)) };
-                throttle.on_outcome(at(now + 1), Criticality::Critical, Ended::Lost(loss).outcome());
+                throttle.on_outcome(at(now + 1), Criticality::Critical, AttemptEvidence::Lost(loss).outcome());
             }
         }
         sent
@@ -263,7 +264,7 @@ mod tests {
             while let Some(since) = out.pop_front_if(|since| now - *since >= patience.as_millis() as u64) {
                 let silence = silence.on_abandoned(at(now), at(since), usual);
                 let wait = Wait { waited: ms(now - since), usual: Some(usual), limit: MINUTE, silence };
-                throttle.on_outcome(at(now), Criticality::Critical, Ended::Unanswered(wait).outcome());
+                throttle.on_outcome(at(now), Criticality::Critical, AttemptEvidence::Unanswered(wait).outcome());
             }
             if let Verdict::Send(_) = throttle.ask(at(now), Criticality::Critical, &mut rng) {
                 sent[(now / 1_000) as usize] += 1;
