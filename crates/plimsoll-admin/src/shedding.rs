@@ -161,7 +161,7 @@ impl SheddingView {
     /// `None` for a cluster without a gate.
     pub(crate) fn of(cluster: &ClusterSnapshot, windows: Windows) -> Option<Self> {
         let gate = cluster.inbound.as_ref()?;
-        let summary = gate.shedding.as_ref()?;
+        let summary = &gate.shedding;
         Some(Self {
             cluster: cluster.view.name.to_string(),
             verdict: summary.verdict.name(),

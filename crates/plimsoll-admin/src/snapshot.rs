@@ -68,7 +68,7 @@ impl ClusterSnapshot {
 }
 
 /// The gate before the process that a cluster's backends are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct InboundSnapshot {
     /// Requests that it decided upon, by criticality and decision.
     pub decisions: Vec<(Criticality, &'static str, u64)>,
@@ -82,8 +82,8 @@ pub struct InboundSnapshot {
     pub loads: Loads,
     /// It is only counted who would be turned away.
     pub dry_run: bool,
-    /// What that means; `None` if nobody keeps account.
-    pub shedding: Option<Summary>,
+    /// The shedding report.
+    pub shedding: Summary,
 }
 
 /// A listener.

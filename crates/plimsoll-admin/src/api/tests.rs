@@ -116,7 +116,7 @@ pub(crate) fn fleet() -> Still {
                 binding: Some(Signal::Memory),
             },
             dry_run: false,
-            shedding: Some(Summary { enough: Some(1.5), ..throttled() }),
+            shedding: Summary { enough: Some(1.5), ..throttled() },
         }),
     };
     let listener = ListenerSnapshot {
@@ -432,7 +432,7 @@ fn incident() -> Summary {
 #[tokio::test]
 async fn enough_cpus_is_null_and_its_metric_absent_early_in_an_incident() {
     let still = fleet();
-    still.snapshot.lock().clusters[0].inbound.as_mut().unwrap().shedding = Some(incident());
+    still.snapshot.lock().clusters[0].inbound.as_mut().unwrap().shedding = incident();
     let fleet: Arc<dyn Fleet> = Arc::new(still);
     let json = send(&fleet, "GET", "/api/v1/throttling", &[]).await.json();
     let cluster = &json["clusters"][0];

@@ -61,13 +61,9 @@ fn by_result(counts: &BackendCounts) -> impl Iterator<Item = (&'static str, u64)
     classes.chain(others)
 }
 
-/// A metric of what each gate's account says.
+/// A metric of each gate's shedding report.
 fn accounts(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot, &Summary)) {
-    gates(scrape, |cluster, gate| {
-        if let Some(summary) = &gate.shedding {
-            each(cluster, gate, summary);
-        }
-    });
+    gates(scrape, |cluster, gate| each(cluster, gate, &gate.shedding));
 }
 
 /// The table.

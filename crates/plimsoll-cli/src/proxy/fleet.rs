@@ -194,5 +194,5 @@ fn pressure(view: PressureView) -> PressureSnapshot {
 
 fn inbound(view: InboundView) -> InboundSnapshot {
     let InboundView { decisions, customers, cpus, capacity, loads, dry_run, shedding } = view;
-    InboundSnapshot { decisions, customers, cpus, capacity, loads, dry_run, shedding: Some(shedding) }
+    InboundSnapshot { decisions, customers, cpus, capacity, loads, dry_run, shedding }
 }
