@@ -149,6 +149,11 @@ impl Proxy {
             pressure,
         };
         proxy.apply(config, given).await?;
+        // A cluster without a list would refuse requests that it can serve a moment later.
+        let clusters: Vec<Cluster> = proxy.running.lock().clusters.values().cloned().collect();
+        for cluster in clusters {
+            cluster.until_listed().await;
+        }
         Ok(proxy)
     }
 

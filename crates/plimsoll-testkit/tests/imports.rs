@@ -22,7 +22,15 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-discover", &["plimsoll", "plimsoll-core"]),
     (
         "plimsoll-proxy",
-        &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-http1", "plimsoll-http2", "plimsoll-wire"],
+        &[
+            "plimsoll",
+            "plimsoll-config",
+            "plimsoll-core",
+            "plimsoll-discover",
+            "plimsoll-http1",
+            "plimsoll-http2",
+            "plimsoll-wire",
+        ],
     ),
     ("plimsoll-sim", &["plimsoll-config", "plimsoll-core"]),
     ("plimsoll-admin", &["plimsoll", "plimsoll-core", "plimsoll-wire"]),

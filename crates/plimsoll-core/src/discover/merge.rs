@@ -195,6 +195,8 @@ pub struct Merge<K, P> {
     answered: Option<Timestamp>,
     is_failing: bool,
     is_empty: bool,
+    /// The wait for the first list is over.
+    is_waited: bool,
     counts: MergeCounts,
 }
 
@@ -219,6 +221,7 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
             answered: None,
             is_failing: false,
             is_empty: false,
+            is_waited: false,
             counts: MergeCounts::default(),
         };
         merge.members = merge.current();
@@ -263,11 +266,13 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let saved = (!self.saved.is_empty()).then(|| self.started + SAVED_WAIT);
-        [self.gather.due(), self.hold_due, saved].into_iter().flatten().min()
+        let ready = (!self.is_waited && self.freshness == Freshness::Waiting).then(|| self.started + START_WAIT);
+        [self.gather.due(), self.hold_due, saved, ready].into_iter().flatten().min()
     }
 
     /// Lets due changes take effect. Returns whether the [members](Self::members) changed.
     pub fn handle_timeout(&mut self, now: Timestamp, observe: &mut impl FnMut(MergeEvent)) -> bool {
+        self.is_waited |= now >= self.started + START_WAIT;
         if now >= self.started + SAVED_WAIT {
             self.use_saved(now, observe);
         }

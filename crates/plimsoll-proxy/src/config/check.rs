@@ -316,13 +316,7 @@ impl Rules<'_> {
             let reason = format!("\"{name}\" is not a name for a cluster");
             self.report(&path, reason, NAME_HELP);
         }
-        if cluster.backends.is_empty() {
-            self.report(
-                format!("{path}.backends"),
-                "there is no backend",
-                "list at least one, such as \"10.0.0.1:8080\"",
-            );
-        }
+        self.backends(&path, cluster);
         let mut first: BTreeMap<_, usize> = BTreeMap::new();
         for (k, backend) in cluster.backends.iter().enumerate().filter(|(_, backend)| backend.address.port() > 0) {
             if let Some(j) = first.get(&backend.address) {
@@ -363,6 +357,15 @@ impl Rules<'_> {
         self.health(&format!("{path}.health"), cluster);
     }
 
+    /// A cluster has backends, or a source of them.
+    fn backends(&mut self, path: &str, cluster: &Cluster) {
+        if !cluster.backends.is_empty() || cluster.discovery.is_some() {
+            return;
+        }
+        let help = "list at least one, such as \"10.0.0.1:8080\", or add [clusters.NAME.discovery]";
+        self.report(format!("{path}.backends"), "there is no backend", help);
+    }
+
     fn identity(&mut self, identity: &Identity) {
         if let (Some(index), Some(count)) = (identity.index, identity.count)
             && index >= count.get()
@@ -385,8 +388,12 @@ impl Rules<'_> {
             }
             return;
         };
-        let algorithm = cluster.subset.algorithm(identity);
-        if algorithm == Algorithm::Ledger {
+        let algorithm = cluster.subset.algorithm(identity, cluster.discovery.is_some());
+        if cluster.discovery.is_some() && algorithm.needs_client_index() {
+            let reason = format!("{algorithm} numbers the backends, and those of discovery have no fixed numbers");
+            let help = "write \"rendezvous\": another algorithm would move most connections at each change";
+            self.report(format!("{path}.algorithm"), reason, help);
+        } else if algorithm == Algorithm::Ledger {
             let reason = "needs a coordinator, which the configuration cannot name yet";
             let help = "write \"rocksteadier\", or \"deterministic\" where balance matters more than churn";
             self.report(format!("{path}.algorithm"), reason, help);

@@ -12,6 +12,7 @@ use plimsoll_core::spill::SpillConfig;
 use plimsoll_wire::proxy_protocol::Version;
 
 use super::address::Backend;
+use super::discovery::Discovery;
 use super::health::{Health, HealthTable};
 use super::inbound::Inbound;
 use super::retry::Retry;
@@ -55,8 +56,10 @@ const PROTOCOL: Format<Protocol> = Format {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Cluster {
-    /// The backends, at least one, each address once.
+    /// The backends that are members always, each address once; at least one without `discovery`.
     pub backends: Vec<Backend>,
+    /// The source of backends that change.
+    pub discovery: Option<Discovery>,
     /// The localities that they are in, nearest first; none where all are equally near.
     pub localities: Vec<String>,
     /// How requests are sent, and for how long they may take.
@@ -96,7 +99,7 @@ impl Cluster {
             localities: self.localities(),
             throttle: self.throttle.policy(),
             retry: self.retry.policy(),
-            subset: self.subset.choice(name, identity),
+            subset: self.subset.choice(name, identity, self.discovery.is_some()),
             proxy_protocol: self.proxy_protocol,
             // Made of files, which are read with the configuration.
             tls: None,
@@ -125,7 +128,7 @@ const PREQUAL_LEARNS: Effect = Effect::Applied("from the next request on; policy
 impl Table for Cluster {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         let Self { requests, pool, balancer, .. } = self;
-        visitor.required(("backends", Effect::Another), &mut self.backends);
+        visitor.value(("backends", Effect::Another), &mut self.backends);
         visitor.value(("localities", LOADS_STAY), &mut self.localities);
         visitor.value(("policy", POLICY_LEARNS), &mut balancer.policy);
         visitor.value_as(("protocol", NEW_CONNECTIONS), &mut requests.protocol, PROTOCOL);
@@ -141,6 +144,7 @@ impl Table for Cluster {
         visitor.value(("max_streams", BUSY_STAY), &mut pool.max_streams);
         visitor.switch_as(("proxy_protocol", NEW_CONNECTIONS), &mut self.proxy_protocol, PROXY_HEADER);
         visitor.value(("panic_threshold", NEXT_REQUEST), &mut balancer.panic_threshold);
+        visitor.optional_table("discovery", &mut self.discovery);
         visitor.optional_table(("tls", RECONNECTED), &mut self.tls);
         visitor.optional_table(("inbound", COSTS_LEARNED), &mut self.inbound);
         visitor.table(("throttle", OUTCOMES_FORGOTTEN), &mut self.throttle);

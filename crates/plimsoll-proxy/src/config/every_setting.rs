@@ -29,6 +29,7 @@ const VALUES: &[&str] = &[
     "\"http1\"",
     "\"tcp\"",
     "\"pessimistic\"",
+    "\"obey\"",
     "\"rendezvous\"",
     "\"optional\"",
     "[\"GET\"]",

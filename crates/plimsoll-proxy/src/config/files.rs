@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -30,6 +30,8 @@ const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 /// The content of the files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
+    /// Where relative paths begin.
+    pub(super) folder: PathBuf,
     /// By the listener's name.
     pub(super) listeners: BTreeMap<String, Arc<TlsMaterial>>,
     /// By the cluster's name.
@@ -41,7 +43,7 @@ pub(super) struct Files {
 /// Reads the files that `raw` names, relative to `folder`, and adds their faults to `problems`.
 pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Vec<Problem>) -> (Files, Vec<Problem>) {
     let mut reader = Reader { checker: Checker::new(places, problems), folder };
-    let mut files = Files::default();
+    let mut files = Files { folder: folder.to_owned(), ..Files::default() };
     for (i, listener) in raw.listeners.iter().enumerate() {
         if let Some(tls) = &listener.tls {
             let server = reader.listener(&format!("listeners[{i}].tls"), tls);

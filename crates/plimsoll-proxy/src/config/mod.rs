@@ -23,6 +23,7 @@ mod criticality;
 mod customer;
 mod degraded;
 mod diff;
+mod discovery;
 mod explain;
 mod files;
 mod forwarded;
@@ -78,6 +79,8 @@ pub use throttle::{Throttle, ThrottleKind};
 pub use tls::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, ListenerTls, TlsVersion};
 
 use bytes::Bytes;
+pub use discovery::Discovery;
+pub(crate) use discovery::Followed;
 use files::Files;
 pub(crate) use path::normalise;
 use plimsoll::client::ClusterConfig;
@@ -268,6 +271,11 @@ impl Config {
     pub fn client(&self, cluster: &str) -> ClusterConfig {
         let tls = self.files.clusters.get(cluster).cloned();
         ClusterConfig { tls, ..self.raw.clusters[cluster].client(cluster, &self.raw.client) }
+    }
+
+    /// The source of the backends of this cluster; `None` if they are those of the file.
+    pub(crate) fn followed(&self, cluster: &str) -> Option<Followed> {
+        self.raw.clusters.get(cluster)?.discovery.as_ref().map(|discovery| discovery.followed(&self.files.folder))
     }
 
     /// The certificates, keys and rules of TLS at the listener of this name; `None` if it has no

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use plimsoll::client::Cluster;
-use plimsoll::discover::{Endpoint, Fixed};
+use plimsoll::discover::{Endpoint, Fixed, FollowConfig};
+use plimsoll_discover::file::File;
 use tokio::sync::oneshot;
 
 use super::{Error, ListenerView};
@@ -14,7 +15,7 @@ use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::classify::quotas::Quotas;
-use crate::config::{Config, Leads, Names, Resolved};
+use crate::config::{Config, Followed, Leads, Names, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
 use crate::inbound::{self, Inbound};
@@ -30,6 +31,8 @@ pub(super) struct Running {
     /// The names of its backends, as they were looked up.
     pub(super) names: Names,
     pub(super) clusters: BTreeMap<String, Cluster>,
+    /// The source that each follows.
+    sources: BTreeMap<String, Source>,
     /// The gates of those that have one.
     pub(super) inbound: BTreeMap<String, Arc<Inbound>>,
     /// By the address in the config, whose port may be 0.
@@ -39,6 +42,31 @@ pub(super) struct Running {
     /// Answers that may be given again in place of errors.
     pub(super) stale: Arc<Store>,
     pressure: Arc<Pressure>,
+}
+
+/// The source of a cluster's backends: what it follows, and the backends that are members always.
+#[derive(PartialEq)]
+struct Source {
+    followed: Option<Followed>,
+    fixed: Vec<Endpoint>,
+}
+
+impl Source {
+    fn new(config: &Config, cluster: &str, fixed: Vec<Endpoint>) -> Self {
+        Self { followed: config.followed(cluster), fixed }
+    }
+
+    /// Has `cluster` follow it.
+    fn put_in_force(&self, cluster: &Cluster) {
+        let fixed = self.fixed.clone();
+        let Some(Followed { file, hold, on_empty }) = &self.followed else {
+            return cluster.follow(Fixed::new(fixed));
+        };
+        // Until the source answers, the backends of the former one stay.
+        let saved = cluster.listed();
+        let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
+        cluster.follow_with(File::new(file), config);
+    }
 }
 
 /// A listener, on all threads.
@@ -58,6 +86,7 @@ impl Running {
             config,
             names: Names::new(),
             clusters: BTreeMap::new(),
+            sources: BTreeMap::new(),
             inbound: BTreeMap::new(),
             listeners: HashMap::new(),
             leaving: Vec::new(),
@@ -86,21 +115,21 @@ impl Running {
         // One that is removed lives on, checks included, until the last request and the last connection that can bring
         // one are gone: the task that checks it holds no handle.
         self.clusters.retain(|name, _| config.clusters().contains_key(name));
+        self.sources.retain(|name, _| config.clusters().contains_key(name));
         for name in config.clusters().keys() {
-            let endpoints = endpoints.remove(name).unwrap_or_default();
-            match self.clusters.get(name) {
-                Some(cluster) => {
-                    let settings = config.client(name);
-                    if *cluster.config() != settings {
-                        cluster.set_config(settings);
-                    }
-                    cluster.follow(Fixed::new(endpoints));
-                }
-                None => {
-                    let cluster = Cluster::new(name, config.client(name), endpoints);
-                    tokio::spawn(cluster.run());
-                    self.clusters.insert(name.clone(), cluster);
-                }
+            let source = Source::new(config, name, endpoints.remove(name).unwrap_or_default());
+            let cluster = self.clusters.entry(name.clone()).or_insert_with(|| {
+                let cluster = Cluster::new(name, config.client(name), source.fixed.iter().cloned());
+                tokio::spawn(cluster.run());
+                cluster
+            });
+            let settings = config.client(name);
+            if *cluster.config() != settings {
+                cluster.set_config(settings);
+            }
+            if source.followed.is_none() || self.sources.get(name) != Some(&source) {
+                source.put_in_force(cluster);
+                self.sources.insert(name.clone(), source);
             }
         }
     }

@@ -91,6 +91,7 @@ impl Cluster {
         let number = following.number + 1;
         let new = Following { number, new: Some(Source { number, answers }), merge: Some(merge) };
         let former = std::mem::replace(&mut *following, new);
+        self.0.is_listed.send_replace(false);
         let news = first.map(|answer| self.0.take_in(&mut following, answer));
         drop(following);
         drop(former);
@@ -99,6 +100,13 @@ impl Cluster {
         }
         self.0.driver.notify_one();
         self.0.reconsider();
+    }
+
+    /// Waits for the first list of the source, at most 10 s from [`Cluster::follow_with`] on. Needs
+    /// [`Cluster::run`] to be polled.
+    pub async fn until_listed(&self) {
+        // The sender is in `self`.
+        let _ = self.0.is_listed.subscribe().wait_for(|is_listed| *is_listed).await;
     }
 
     /// The state of the source of backends.
@@ -171,6 +179,7 @@ impl Shared {
         let is_changed = merge.handle_timeout(now, &mut |event| events.push(event));
         let news = is_changed.then(|| self.change_members(now, merge.members()));
         let next = merge.poll_timeout();
+        self.note_readiness(merge, now);
         drop(following);
         events.into_iter().for_each(|event| self.log_discovery(event, None));
         if let Some(news) = news {
@@ -197,10 +206,16 @@ impl Shared {
             }
         };
         let is_changed = merge.handle_timeout(now, &mut observe);
+        self.note_readiness(merge, now);
         // The first list also replaces that of a former source, even if it is empty.
         let is_first = is_first && merge.freshness() != Freshness::Waiting;
         events.into_iter().for_each(|event| self.log_discovery(event, error.as_deref()));
         if is_changed || is_first { self.change_members(now, merge.members()) } else { News::default() }
+    }
+
+    fn note_readiness(&self, merge: &Merge<SocketAddr, Endpoint>, now: Timestamp) {
+        let is_ready = merge.is_ready(now);
+        self.is_listed.send_if_modified(|is_listed| std::mem::replace(is_listed, is_ready) != is_ready);
     }
 
     fn change_members(&self, now: Timestamp, members: &[Member<SocketAddr, Endpoint>]) -> News {

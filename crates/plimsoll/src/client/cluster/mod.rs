@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     driver: Arc<Notify>,
     /// The source of the backends.
     following: Mutex<Following>,
+    /// Whether there was a list, or the wait for the first one is over.
+    is_listed: watch::Sender<bool>,
     /// Counts changes of membership and configuration, for the pools.
     changed: watch::Sender<u64>,
     /// Counts changes of membership. Requests read it without a lock.
@@ -111,6 +113,7 @@ impl Cluster {
             clock,
             driver: Arc::new(Notify::new()),
             following: Mutex::default(),
+            is_listed: watch::Sender::new(false),
             changed: watch::Sender::new(0),
             memberships: AtomicU64::new(0),
             lame_ducks: Mutex::default(),
