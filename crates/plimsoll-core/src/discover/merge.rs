@@ -309,10 +309,12 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         self.freshness
     }
 
-    /// Whether there was a list, or the wait for the first one is over.
+    /// Whether there was a list, or the wait for the first one is over: after 10 s, or with the first
+    /// error where fixed backends serve meanwhile.
     #[must_use]
     pub fn is_ready(&self, now: Timestamp) -> bool {
-        self.freshness != Freshness::Waiting || now >= self.started + START_WAIT
+        let has_fixed = self.is_failing && !self.fixed.is_empty();
+        self.freshness != Freshness::Waiting || has_fixed || now >= self.started + START_WAIT
     }
 
     /// The time of the source's last list.

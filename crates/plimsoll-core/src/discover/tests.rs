@@ -296,6 +296,14 @@ fn cluster_without_any_list_is_ready_after_ten_seconds() {
 }
 
 #[test]
+fn cluster_with_fixed_backends_is_ready_at_the_first_error() {
+    let mut source = Source::with(MergeConfig::default(), &[5], vec![]);
+    assert!(!source.merge.is_ready(source.now));
+    source.error();
+    assert!(source.merge.is_ready(source.now));
+}
+
+#[test]
 fn fixed_backends_are_members_whatever_the_source_says() {
     let mut source = Source::with(MergeConfig::default(), &[5, 1], vec![]);
     assert_eq!(source.keys(), [5, 1]);

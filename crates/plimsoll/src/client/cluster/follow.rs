@@ -102,8 +102,8 @@ impl Cluster {
         self.0.reconsider();
     }
 
-    /// Waits for the first list of the source, at most 10 s from [`Cluster::follow_with`] on. Needs
-    /// [`Cluster::run`] to be polled.
+    /// Waits for the first list of the source, at most 10 s from [`Cluster::follow_with`] on, and with
+    /// fixed backends no longer than until an error. Needs [`Cluster::run`] to be polled.
     pub async fn until_listed(&self) {
         // The sender is in `self`.
         let _ = self.0.is_listed.subscribe().wait_for(|is_listed| *is_listed).await;
