@@ -105,6 +105,13 @@ async fn missing_and_half_written_files_are_errors_that_name_them() {
     // The same list after an error is an answer.
     write(&folder.file(), &[1]);
     assert_eq!(list(&mut source).await.0, endpoints(&[1]));
+    fs::remove_file(folder.file()).unwrap();
+    for path in ["/dev/zero", "."] {
+        std::os::unix::fs::symlink(path, folder.file()).unwrap();
+        assert!(error(&mut source).await.contains("web.json: is not a regular file"));
+        fs::remove_file(folder.file()).unwrap();
+        assert!(error(&mut source).await.contains("No such file"));
+    }
     fs::write(folder.file(), vec![b' '; 16 * 1024 * 1024 + 1]).unwrap();
     assert!(error(&mut source).await.contains("larger than 16 MiB"));
 }

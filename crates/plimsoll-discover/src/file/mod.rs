@@ -61,6 +61,8 @@ pub struct FileError {
 enum Problem {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
+    #[error("is not a regular file")]
+    NotRegular,
     #[error("is larger than {} MiB", MAX_LENGTH / 1024 / 1024)]
     TooLarge,
     #[error(transparent)]
@@ -148,6 +150,10 @@ async fn look(path: &Path) -> Option<Look> {
 
 async fn bytes(path: &Path) -> Result<Vec<u8>, Problem> {
     use tokio::io::AsyncReadExt as _;
+    // To open a pipe would wait for its writer, perhaps for ever.
+    if !tokio::fs::metadata(path).await?.is_file() {
+        return Err(Problem::NotRegular);
+    }
     let mut bytes = Vec::new();
     tokio::fs::File::open(path).await?.take(MAX_LENGTH + 1).read_to_end(&mut bytes).await?;
     if bytes.len() as u64 > MAX_LENGTH { Err(Problem::TooLarge) } else { Ok(bytes) }
