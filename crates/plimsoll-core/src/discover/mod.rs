@@ -1,7 +1,7 @@
 //! The members of a cluster, from the answers of a source that may fail, lie or flap.
 //!
 //! A source (a file, a DNS name, a registry) yields whole lists, or errors. [`Merge`] decides on the
-//! members, [`gather`] on the time of a change, [`Refresh`] on the time of the next question. The
+//! members, and when a change takes effect, [`Refresh`] on the time of the next question. The
 //! caller turns the members into backends of a [`Balancer`](crate::Balancer): the address identifies
 //! a backend, and a removed one becomes a lame duck.
 //!

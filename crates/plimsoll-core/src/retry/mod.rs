@@ -28,8 +28,8 @@
 //! # The caller's answer
 //!
 //! Only the layer just above the overloaded one retries. A layer that gives up advises its own
-//! caller not to retry: [`GiveUp::tells`]. A layer that throttles a request answers `throttled`,
-//! which also says so ([`Failure::HeldBack`] for the caller).
+//! caller not to retry: [`GiveUp::caller_answer`]. A layer that throttles a request answers `throttled`,
+//! which also says so ([`Failure::Throttled`] for the caller).
 //!
 //! [`hedge`] sends a second attempt while the first is unanswered, from the same budget.
 

@@ -16,7 +16,7 @@
 //! failing endpoint throttles itself and not the others (`operations.rs`). One [`Throttle`] serves
 //! one client and one cluster.
 //!
-//! [`Ended`] defines the accepted outcomes, in one table for all senders.
+//! [`AttemptEvidence`] defines the accepted outcomes, in one table for all senders.
 
 pub mod adaptive;
 mod draw;
