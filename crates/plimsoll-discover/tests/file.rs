@@ -55,7 +55,7 @@ async fn change_is_seen_within_two_seconds() {
     let folder = Folder::new("change");
     write(&folder.file(), &[1, 2]);
     let mut source = File::new(folder.file());
-    assert_eq!(list(&mut source).await, (endpoints(&[1, 2]), Duration::ZERO));
+    assert_eq!(list(&mut source).await, (endpoints(&[1, 2]), Duration::from_millis(200)));
     write(&folder.file(), &[1, 2, 3]);
     let (found, after) = list(&mut source).await;
     assert_eq!(found, endpoints(&[1, 2, 3]));
@@ -114,6 +114,23 @@ async fn missing_and_half_written_files_are_errors_that_name_them() {
     }
     fs::write(folder.file(), vec![b' '; 16 * 1024 * 1024 + 1]).unwrap();
     assert!(error(&mut source).await.contains("larger than 16 MiB"));
+}
+
+/// Every read finds other bytes: that is an error, and no part of a list.
+#[tokio::test(start_paused = true)]
+async fn file_that_never_settles_is_an_error() {
+    let folder = Folder::new("busy");
+    let path = folder.file();
+    write(&path, &[1]);
+    let mut source = File::new(&path);
+    let writer = tokio::spawn(async move {
+        for port in (1..u16::MAX).cycle() {
+            write(&path, &[port]);
+            tokio::time::sleep(Duration::from_millis(90)).await;
+        }
+    });
+    assert!(error(&mut source).await.contains("still being written"));
+    writer.abort();
 }
 
 /// A writer that appends a line every 100 ms for a second: no part of its list is an answer.

@@ -149,11 +149,6 @@ impl Proxy {
             pressure,
         };
         proxy.apply(config, given).await?;
-        // A cluster without a list would refuse requests that it can serve a moment later.
-        let clusters: Vec<Cluster> = proxy.running.lock().clusters.values().cloned().collect();
-        for cluster in clusters {
-            cluster.until_listed().await;
-        }
         Ok(proxy)
     }
 
@@ -215,9 +210,17 @@ impl Proxy {
         self.explain.configure(config.explain());
         self.pressure.limit_memory(config.max_memory());
         descriptors::prepare_for(&config);
-        let dones: Vec<_> = {
+        let (mut sockets, clusters) = {
             let mut running = self.running.lock();
-            let mut sockets = running.update(config, resolved, bound);
+            let sockets = running.update(config, resolved, bound);
+            (sockets, running.clusters.values().cloned().collect::<Vec<Cluster>>())
+        };
+        // A cluster without a list would refuse requests that it can serve a moment later.
+        for cluster in clusters {
+            cluster.until_listed().await;
+        }
+        let dones: Vec<_> = {
+            let running = self.running.lock();
             let left = (1..=self.workers.len()).rev();
             self.workers
                 .iter()

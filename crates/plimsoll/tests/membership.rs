@@ -455,6 +455,52 @@ async fn saved_list_serves_when_the_source_fails_at_the_start() {
 }
 
 #[tokio::test]
+async fn source_that_is_over_leaves_the_cluster_to_the_next_one() {
+    let (first, second) = (Server::plain().await, Server::plain().await);
+    let (lists, cluster) = following(plain_config(), &[&first]).await;
+    let (gone, over) = fake();
+    drop(gone);
+    cluster.follow(over);
+    until(|| lists.is_closed()).await;
+    let (next_lists, next) = fake();
+    cluster.follow(next);
+    next_lists.send(Ok(listed(&[&first, &second]))).unwrap();
+    until(|| addresses(&cluster).len() == 2).await;
+    next_lists.send(Ok(listed(&[&second]))).unwrap();
+    until(|| addresses(&cluster) == [second.address]).await;
+}
+
+#[tokio::test]
+async fn fixed_backends_serve_while_the_source_fails() {
+    let server = Server::plain().await;
+    let cluster = Cluster::new("test", plain_config(), [] as [Endpoint; 0]);
+    tokio::spawn(cluster.run());
+    let (lists, source) = fake();
+    lists.send(fails()).unwrap();
+    cluster.follow_with(source, FollowConfig { fixed: listed(&[&server]), ..FollowConfig::default() });
+    cluster.until_listed().await;
+    until(|| cluster.backends().iter().any(|view| view.snapshot.state == State::Healthy)).await;
+    assert_eq!(ask(&Plain::new(&cluster), "/").await, "ok");
+    assert_eq!(cluster.listed(), []);
+}
+
+#[tokio::test]
+async fn source_followed_on_keeps_backends_through_errors_and_empty_lists() {
+    let servers = [Server::plain().await, Server::plain().await, Server::plain().await];
+    let [first, second, third] = &servers;
+    let (lists, cluster) = following(plain_config(), &[first, second]).await;
+    lists.send(Ok(vec![])).unwrap();
+    until(|| cluster.discovery().counts.empty == 1).await;
+    for answer in [Ok(vec![]), fails()] {
+        let (next_lists, next) = fake();
+        next_lists.send(answer).unwrap();
+        cluster.follow_on(next, FollowConfig { fixed: listed(&[third]), ..FollowConfig::default() });
+        assert_eq!(addresses(&cluster), [first, second, third].map(|server| server.address));
+        cluster.until_listed().await;
+    }
+}
+
+#[tokio::test]
 async fn source_is_dropped_when_another_takes_over() {
     let (first, second) = (Server::plain().await, Server::plain().await);
     let (lists, cluster) = following(plain_config(), &[&first]).await;

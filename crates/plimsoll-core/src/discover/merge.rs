@@ -228,22 +228,42 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         merge
     }
 
+    /// Another source, or other settings: the known backends stay, with their holds, as if the new
+    /// source had listed them. The fixed ones take effect at once.
+    pub fn renew(&mut self, now: Timestamp, config: MergeConfig, fixed: Vec<(K, P)>) {
+        self.config = config;
+        self.started = now;
+        self.fixed_keys = fixed.iter().map(|(key, _)| key.clone()).collect();
+        self.fixed = fixed;
+        (self.is_failing, self.is_empty, self.is_waited) = (false, false, false);
+        self.gather.hurry(now);
+    }
+
     /// The source answered with this list. Of a key that is listed twice the first entry counts.
     pub fn on_list(&mut self, now: Timestamp, list: Vec<Listed<K, P>>, observe: &mut impl FnMut(MergeEvent)) {
         if core::mem::take(&mut self.is_failing) {
             observe(MergeEvent::SourceRecovered);
         }
         self.answered = Some(now);
-        let is_first = core::mem::replace(&mut self.freshness, Freshness::Fresh) != Freshness::Fresh;
-        self.saved = Vec::new();
-        if list.is_empty() && !self.known.is_empty() && self.config.on_empty == OnEmpty::Keep {
+        // The saved list is the one before, so that a first answer with no or few backends is judged
+        // like any other.
+        let saved = core::mem::take(&mut self.saved);
+        if !saved.is_empty() {
+            self.freshness = Freshness::Stale;
+            self.record(saved);
+            self.apply(now, observe);
+            self.gather.hurry(now);
+        }
+        let members = self.known.values().filter(|known| known.is_member).count();
+        if list.is_empty() && members > 0 && self.config.on_empty == OnEmpty::Keep {
             self.counts.empty += 1;
             if !core::mem::replace(&mut self.is_empty, true) {
-                observe(MergeEvent::EmptyListIgnored { backends: self.known.len() });
+                observe(MergeEvent::EmptyListIgnored { backends: members });
             }
             return;
         }
         self.is_empty = false;
+        let is_first = core::mem::replace(&mut self.freshness, Freshness::Fresh) != Freshness::Fresh;
         let change = self.record(list);
         if change.is_any {
             self.gather.on_change(now, change.is_urgent);

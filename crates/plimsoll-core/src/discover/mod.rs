@@ -16,8 +16,9 @@
 //! - After a **sudden loss** of more than half of the backends, the missing ones stay for
 //!   [`MergeConfig::hold`], unless the source stated that they drain.
 //!
-//! Where it is weak: a source that loses a third of its entries a minute is obeyed to the end, and an
-//! operator who removes more than half on purpose waits for `hold`.
+//! Where it is weak: a source that loses less than half in each of several lists is obeyed to the end,
+//! a hold ends after its time also while the source fails, and a removal of more than half on purpose
+//! takes `hold`.
 
 mod gather;
 mod merge;

@@ -278,10 +278,46 @@ fn saved_list_is_used_at_the_first_error_or_after_half_a_second() {
 #[test]
 fn saved_list_has_no_effect_after_an_answer() {
     let mut source = Source::with(MergeConfig::default(), &[], ready([1, 2, 3]));
-    source.list(ready([7]));
+    source.list(ready([7, 8]));
     source.pass(60 * SECOND);
     source.error();
-    assert_eq!(source.keys(), [7]);
+    assert_eq!(source.keys(), [7, 8]);
+}
+
+#[test]
+fn first_answer_is_judged_against_the_saved_list() {
+    let mut source = Source::with(MergeConfig::default(), &[], ready(0..10));
+    source.list(vec![]);
+    assert_eq!((source.keys().len(), source.merge.freshness()), (10, Freshness::Stale));
+    source.list(ready([3]));
+    assert_eq!((source.held().len(), source.merge.freshness()), (9, Freshness::Fresh));
+}
+
+#[test]
+fn renewed_source_keeps_members_and_holds_through_errors_and_empty_lists() {
+    let mut source = Source::started(0..10);
+    source.list(ready(0..2));
+    source.pass(SECOND);
+    assert_eq!(source.held().len(), 8);
+    source.merge.renew(source.now, MergeConfig::default(), vec![(50, 1)]);
+    source.handle();
+    assert_eq!((source.keys()[0], source.keys().len(), source.held().len()), (50, 11, 8));
+    source.error();
+    source.list(vec![]);
+    assert_eq!((source.keys().len(), source.held().len()), (11, 8));
+    source.list(ready(0..3));
+    source.pass(HOLD);
+    assert_eq!(source.keys(), [50, 0, 1, 2]);
+}
+
+#[test]
+fn empty_list_after_all_drained_is_believed() {
+    let mut source = Source::started([1]);
+    source.list(vec![Listed { key: 1, properties: 1, readiness: Readiness::Draining }]);
+    source.pass(SECOND);
+    source.list(vec![]);
+    source.pass(SECOND);
+    assert_eq!((source.merge.draining(), source.merge.counts().empty), (0, 0));
 }
 
 #[test]

@@ -15,8 +15,11 @@
 //! `zone`, `locality` and `state` are read, others have no effect.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use plimsoll::discover::{Endpoint, Readiness, ResolveError, resolve};
 use plimsoll_core::Weight;
 use serde::Deserialize;
@@ -38,14 +41,34 @@ pub enum ListError {
         /// Its problem, and the fix.
         problem: String,
     },
+    /// Names are not looked up in time.
+    #[error("names are not looked up within 10 s: check the resolver, or list addresses")]
+    SlowResolver,
     /// A name has no address.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
 }
 
+/// Most backends of a list.
+const MAX_BACKENDS: usize = 100_000;
+/// Longest zone, locality or state, in bytes.
+const MAX_LABEL: usize = 256;
+/// Names that are looked up at once.
+const MAX_LOOKUPS: usize = 16;
+/// Time for all look-ups of a list. A resolver that does not answer in it is an error.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The backends of a file.
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) endpoints: Vec<Endpoint>,
+    /// It has names, whose addresses may change while the file stays the same.
+    pub(super) has_names: bool,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct Entries {
     backends: Vec<Entry>,
 }
 
@@ -68,39 +91,73 @@ struct Group {
     labels: BTreeMap<String, String>,
 }
 
-/// The endpoints of a list. Names are looked up.
-pub(super) async fn endpoints(path: &Path, bytes: &[u8]) -> Result<Vec<Endpoint>, ListError> {
-    let mut endpoints = Vec::new();
-    for (place, entry) in entries(path, bytes)? {
-        let error = |problem: String| ListError::Entry { place: place.clone(), problem };
-        if !has_port(&entry.address) {
-            let problem = format!("`{0}` is no address with a port, such as {0}:8080", entry.address);
-            return Err(error(problem));
-        }
-        let weight = entry.weight.map_or(Ok(Weight::ONE), |weight| {
-            Weight::new(weight).ok_or_else(|| error(format!("{weight} is no weight: use a number above 0, such as 1")))
-        })?;
-        let readiness = readiness(entry.state.as_deref()).map_err(error)?;
-        endpoints.extend(resolve([&entry.address]).await?.into_iter().map(|found| Endpoint {
-            weight,
-            zone: entry.zone.as_deref().map(Into::into),
-            locality: entry.locality.as_deref().map(Into::into),
-            readiness,
-            ..found
-        }));
+/// Reads a list, and looks its names up.
+pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> {
+    let entries = entries(path, bytes)?;
+    if entries.len() > MAX_BACKENDS {
+        let problem = format!("lists {} backends, more than {MAX_BACKENDS}", entries.len());
+        return Err(ListError::Entry { place: "backends".to_owned(), problem });
     }
-    Ok(endpoints)
+    let mut found = Vec::with_capacity(entries.len());
+    for (place, entry) in entries {
+        found.push(read(&entry).map_err(|problem| ListError::Entry { place, problem })?);
+    }
+    let has_names = found.iter().any(|(name, _)| name.is_some());
+    let look_up = |(name, like): (Option<String>, Endpoint)| async move {
+        let Some(name) = name else { return Ok::<_, ListError>(vec![like]) };
+        let found = resolve([&name]).await?.into_iter();
+        Ok(found.map(|found| Endpoint { address: found.address, authority: found.authority, ..like.clone() }).collect())
+    };
+    let all = stream::iter(found).map(look_up).buffered(MAX_LOOKUPS).try_collect::<Vec<Vec<Endpoint>>>();
+    let endpoints = tokio::time::timeout(LOOKUP_TIMEOUT, all).await.map_err(|_| ListError::SlowResolver)??;
+    Ok(List { endpoints: endpoints.into_iter().flatten().collect(), has_names })
+}
+
+/// The endpoint of an entry, with its name if it has one to be looked up.
+fn read(entry: &Entry) -> Result<(Option<String>, Endpoint), String> {
+    let Entry { address, weight, zone, locality, state } = entry;
+    if !has_port(address) {
+        return Err(format!("`{}` is no address with a port, such as 10.0.0.1:8080", shortened(address)));
+    }
+    if let Some(long) = [zone, locality, state].into_iter().flatten().find(|label| label.len() > MAX_LABEL) {
+        return Err(format!("`{}` is longer than {MAX_LABEL} bytes", shortened(long)));
+    }
+    let weight = weight.map_or(Ok(Weight::ONE), |weight| {
+        Weight::new(weight).ok_or_else(|| format!("{weight} is no weight: use a number from 0.001 to 1000"))
+    })?;
+    let known = address.parse::<SocketAddr>().ok();
+    let endpoint = Endpoint {
+        weight,
+        zone: zone.as_deref().map(Into::into),
+        locality: locality.as_deref().map(Into::into),
+        readiness: readiness(state.as_deref())?,
+        ..Endpoint::new(known.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))))
+    };
+    Ok((known.is_none().then(|| address.clone()), endpoint))
+}
+
+/// The beginning of a long text, for a message.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// The entries of a list, each with its place.
 fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Entry)>, ListError> {
     let text = std::str::from_utf8(bytes).map_err(ListError::NotText)?;
-    let numbered = |list: List| {
+    let numbered = |list: Entries| {
         let place = |(i, entry)| (format!("backends[{i}]"), entry);
         list.backends.into_iter().enumerate().map(place).collect()
     };
     if path.extension().is_some_and(|extension| extension == "toml") {
-        return toml::from_str(text).map(numbered).map_err(|error| ListError::Syntax(error.to_string()));
+        // Without the line itself, which may be of a file that is no list.
+        let syntax = |error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            ListError::Syntax(format!("line {line}: {}", error.message()))
+        };
+        return toml::from_str(text).map(numbered).map_err(syntax);
     }
     let syntax = |error: serde_json::Error| ListError::Syntax(error.to_string());
     if !text.trim_start().starts_with('[') {
@@ -118,6 +175,10 @@ fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Entry)>, ListError>
                 return Err(ListError::Entry { place: format!("[{i}]"), problem });
             }
         };
+        if let Some(long) = labels.values().find(|label| label.len() > MAX_LABEL) {
+            let problem = format!("the label `{}` is longer than {MAX_LABEL} bytes", shortened(long));
+            return Err(ListError::Entry { place: format!("[{i}]"), problem });
+        }
         for (j, address) in targets.into_iter().enumerate() {
             let (zone, locality, state) = (label("zone"), label("locality"), label("state"));
             entries.push((format!("[{i}].targets[{j}]"), Entry { address, weight, zone, locality, state }));
@@ -146,8 +207,8 @@ fn readiness(state: Option<&str>) -> Result<Readiness, String> {
 mod tests {
     use super::*;
 
-    async fn read(name: &str, text: &str) -> Result<Vec<Endpoint>, String> {
-        endpoints(Path::new(name), text.as_bytes()).await.map_err(|error| error.to_string())
+    async fn list_of(name: &str, text: &str) -> Result<Vec<Endpoint>, String> {
+        parse(Path::new(name), text.as_bytes()).await.map(|list| list.endpoints).map_err(|error| error.to_string())
     }
 
     fn full() -> Vec<Endpoint> {
@@ -165,13 +226,13 @@ mod tests {
         let file_sd = r#" [{"targets": ["10.0.0.1:80"], "labels": {"zone": "a", "locality": "east", "weight": "2.5",
                        "state": "draining", "job": "web"}}, {"targets": ["[::1]:81"]}]"#;
         for (name, text) in [("web.toml", toml), ("web.json", json), ("web.json", file_sd), ("targets", file_sd)] {
-            assert_eq!(read(name, text).await, Ok(full()), "{name}");
+            assert_eq!(list_of(name, text).await, Ok(full()), "{name}");
         }
     }
 
     #[tokio::test]
     async fn name_is_one_backend_per_address_with_the_name_as_its_authority() {
-        let list = read("web.json", r#"{"backends": [{"address": "localhost:80", "weight": 3}]}"#).await.unwrap();
+        let list = list_of("web.json", r#"{"backends": [{"address": "localhost:80", "weight": 3}]}"#).await.unwrap();
         assert!(!list.is_empty());
         for endpoint in list {
             assert!(endpoint.address.ip().is_loopback());
@@ -185,7 +246,8 @@ mod tests {
     #[tokio::test]
     async fn error_names_the_place_and_the_fix() {
         let cases = [
-            ("web.toml", "backends = [", "TOML parse error at line 1"),
+            ("web.toml", "\nbackends = [", "line 2: "),
+            ("web.json", r#"[{"targets": ["a:1"], "labels": {"weight": "2000"}}]"#, "from 0.001 to 1000"),
             ("web.toml", "[[backends]]\naddres = \"a:1\"\n", "unknown field `addres`, expected one of `address`"),
             ("web.json", "{\"backends\": [{\"weight\": 2}]}", "missing field `address`"),
             ("web.json", "{\"backends\": [{\"address\": \"10.0.0.1:80\"", "EOF while parsing"),
@@ -208,9 +270,9 @@ mod tests {
             ("web.json", r#"{"backends": [{"address": "no.invalid:80"}]}"#, "cannot resolve no.invalid:80"),
         ];
         for (name, text, expected) in cases {
-            let error = read(name, text).await.unwrap_err();
+            let error = list_of(name, text).await.unwrap_err();
             assert!(error.contains(expected), "{text}\n{error}");
         }
-        assert!(matches!(endpoints(Path::new("a.json"), b"\xff").await, Err(ListError::NotText(_))));
+        assert!(matches!(parse(Path::new("a.json"), b"\xff").await, Err(ListError::NotText(_))));
     }
 }

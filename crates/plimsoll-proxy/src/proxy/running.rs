@@ -56,16 +56,17 @@ impl Source {
         Self { followed: config.followed(cluster), fixed }
     }
 
-    /// Has `cluster` follow it.
-    fn put_in_force(&self, cluster: &Cluster) {
+    /// Has `cluster` follow it, in place of another unless the cluster is new.
+    fn put_in_force(&self, cluster: &Cluster, is_new: bool) {
         let fixed = self.fixed.clone();
         let Some(Followed { file, hold, on_empty }) = &self.followed else {
             return cluster.follow(Fixed::new(fixed));
         };
-        // Until the source answers, the backends of the former one stay.
-        let saved = cluster.listed();
-        let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
-        cluster.follow_with(File::new(file), config);
+        let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved: Vec::new() };
+        match is_new {
+            true => cluster.follow_with(File::new(file), config),
+            false => cluster.follow_on(File::new(file), config),
+        }
     }
 }
 
@@ -118,8 +119,9 @@ impl Running {
         self.sources.retain(|name, _| config.clusters().contains_key(name));
         for name in config.clusters().keys() {
             let source = Source::new(config, name, endpoints.remove(name).unwrap_or_default());
+            let is_new = !self.clusters.contains_key(name);
             let cluster = self.clusters.entry(name.clone()).or_insert_with(|| {
-                let cluster = Cluster::new(name, config.client(name), source.fixed.iter().cloned());
+                let cluster = Cluster::new(name, config.client(name), [] as [Endpoint; 0]);
                 tokio::spawn(cluster.run());
                 cluster
             });
@@ -128,7 +130,7 @@ impl Running {
                 cluster.set_config(settings);
             }
             if source.followed.is_none() || self.sources.get(name) != Some(&source) {
-                source.put_in_force(cluster);
+                source.put_in_force(cluster, is_new);
                 self.sources.insert(name.clone(), source);
             }
         }

@@ -5,9 +5,9 @@
 //! file, a DNS answer, an interrupted watch) gives whole lists, and a lost difference would be
 //! wrong for ever.
 //!
-//! There are two sources today, both of one list: [`Fixed`] addresses, and names that [`resolve`]
-//! looks up, whose answer is a fixed list too. A source that changes is a [`Discover`] that yields
-//! more than once.
+//! Two sources have one list: [`Fixed`] addresses, and names that [`resolve`] looks up, whose answer
+//! is a fixed list too. A source that changes is a [`Discover`] that yields more than once, such as a
+//! file (crate `plimsoll-discover`).
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -131,7 +131,7 @@ pub struct FollowConfig {
     pub hold: Duration,
     /// The meaning of an empty list.
     pub on_empty: OnEmpty,
-    /// Backends that are members whatever the source lists. They come into force with the first list.
+    /// Backends that are members whatever the source lists. They come into force at once.
     pub fixed: Vec<Endpoint>,
     /// The last list of an earlier process
     /// ([`Cluster::listed`](crate::client::Cluster::listed)). It comes into force if the source fails,

@@ -15,7 +15,13 @@ use plimsoll_core::discover::{Freshness, Listed, Member, Merge, MergeConfig, Mer
 
 use super::machine::News;
 use super::{Cluster, Shared};
-use crate::discover::{Answer, Discover, Endpoint, FollowConfig, Readiness};
+use crate::discover::{Answer, Discover, Endpoint, FollowConfig, Readiness, SourceError};
+
+/// The decision on the members.
+type Members = Merge<SocketAddr, Endpoint>;
+
+/// The events of an answer, and its error.
+type Events = (Vec<MergeEvent>, Option<SourceError>);
 
 /// The answers of a source, and its number among the sources of the cluster.
 pub(super) struct Source {
@@ -27,10 +33,10 @@ pub(super) struct Source {
 #[derive(Default)]
 pub(super) struct Following {
     number: u64,
-    /// Not yet taken over by the cluster's task.
-    new: Option<Source>,
+    /// Not yet taken over by the cluster's task; within it `None` if the source is over already.
+    new: Option<Option<Source>>,
     /// The members by its answers. `None` before the first source.
-    merge: Option<Merge<SocketAddr, Endpoint>>,
+    merge: Option<Members>,
 }
 
 /// The state of a cluster's source, and its backends by state.
@@ -73,29 +79,56 @@ impl Cluster {
     ///
     /// The first list applies as it is, without these exceptions: before this returns if it is ready,
     /// and else while [`Cluster::run`] is polled. The former source is dropped; its last list stays in
-    /// force until the first one of `source`. The last list stays too when a source ends.
+    /// force until the first one of `source`, and fixed backends beside it. The last list stays too
+    /// when a source ends.
     ///
     /// Call this where `source` can be polled: within a runtime, if it needs one.
     pub fn follow_with(&self, source: impl Discover + 'static, config: FollowConfig) {
         let FollowConfig { hold, on_empty, fixed, saved } = config;
-        let merge = MergeConfig { hold, on_empty, confirmations: source.confirmations() };
-        let fixed = fixed.into_iter().map(|endpoint| (endpoint.address, endpoint)).collect();
-        let merge = Merge::new(self.0.now(), merge, fixed, saved.into_iter().map(listed).collect());
+        let settings = MergeConfig { hold, on_empty, confirmations: source.confirmations() };
+        let saved = saved.into_iter().map(listed).collect();
+        let merge = Merge::new(self.0.now(), settings, keyed(fixed), saved);
+        self.replace_source(source, |_| merge);
+    }
+
+    /// Takes the backends from `source`, in place of a source of the same service: the known backends
+    /// stay until it lists them no more, by the rules of [`Cluster::follow_with`]. So a reload neither
+    /// ends a hold nor believes an empty list. `saved` has no effect.
+    pub fn follow_on(&self, source: impl Discover + 'static, config: FollowConfig) {
+        let FollowConfig { hold, on_empty, fixed, .. } = config;
+        let settings = MergeConfig { hold, on_empty, confirmations: source.confirmations() };
+        let now = self.0.now();
+        self.replace_source(source, |former| {
+            let mut merge = former.unwrap_or_else(|| Merge::new(now, settings, Vec::new(), Vec::new()));
+            merge.renew(now, settings, keyed(fixed));
+            merge
+        });
+    }
+
+    fn replace_source(&self, source: impl Discover + 'static, merge: impl FnOnce(Option<Members>) -> Members) {
         let next = |mut source: _| async { Some((Discover::next(&mut source).await?, source)) };
         let mut answers = Box::pin(stream::unfold(source, next));
-        let first = match answers.as_mut().poll_next(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Some(answer)) => Some(answer),
-            Poll::Ready(None) | Poll::Pending => None,
+        let (first, is_over) = match answers.as_mut().poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => {
+                let is_over = answer.is_none();
+                (answer, is_over)
+            }
+            Poll::Pending => (None, false),
         };
+        let now = self.0.now();
         let mut following = self.0.following.lock();
         let number = following.number + 1;
-        let new = Following { number, new: Some(Source { number, answers }), merge: Some(merge) };
-        let former = std::mem::replace(&mut *following, new);
+        let merge = merge(following.merge.take());
+        let new = Some((!is_over).then_some(Source { number, answers }));
+        let former = std::mem::replace(&mut *following, Following { number, new, merge: Some(merge) });
         self.0.is_listed.send_replace(false);
-        let news = first.map(|answer| self.0.take_in(&mut following, answer));
+        let fixed = self.0.add_fixed(now, &mut following);
+        let taken = first.map(|answer| self.0.take_in(&mut following, answer));
         drop(following);
         drop(former);
-        if let Some(news) = news {
+        self.0.publish(fixed);
+        if let Some((news, events)) = taken {
+            self.0.log_all(events);
             self.0.publish(news);
         }
         self.0.driver.notify_one();
@@ -137,6 +170,11 @@ impl Cluster {
     }
 }
 
+/// Endpoints by address.
+fn keyed(endpoints: Vec<Endpoint>) -> Vec<(SocketAddr, Endpoint)> {
+    endpoints.into_iter().map(|endpoint| (endpoint.address, endpoint)).collect()
+}
+
 /// An entry of a list in the core's terms.
 fn listed(endpoint: Endpoint) -> Listed<SocketAddr, Endpoint> {
     let readiness = endpoint.readiness;
@@ -155,7 +193,7 @@ impl Source {
 
 impl Shared {
     /// A new source since the last call, for the cluster's task.
-    pub(super) fn new_source(&self) -> Option<Source> {
+    pub(super) fn new_source(&self) -> Option<Option<Source>> {
         self.following.lock().new.take()
     }
 
@@ -165,8 +203,9 @@ impl Shared {
         if following.number != source {
             return;
         }
-        let news = self.take_in(&mut following, answer);
+        let (news, events) = self.take_in(&mut following, answer);
         drop(following);
+        self.log_all(events);
         self.publish(news);
         self.reconsider();
     }
@@ -181,7 +220,7 @@ impl Shared {
         let next = merge.poll_timeout();
         self.note_readiness(merge, now);
         drop(following);
-        events.into_iter().for_each(|event| self.log_discovery(event, None));
+        self.log_all((events, None));
         if let Some(news) = news {
             self.publish(news);
             self.reconsider();
@@ -189,8 +228,26 @@ impl Shared {
         next
     }
 
-    fn take_in(&self, following: &mut Following, answer: Answer) -> News {
+    /// Fixed backends are members at once, beside those of the former source.
+    fn add_fixed(&self, now: Timestamp, following: &mut Following) -> News {
         let Some(merge) = &mut following.merge else { return News::default() };
+        if merge.freshness() != Freshness::Waiting {
+            merge.handle_timeout(now, &mut |_| ());
+            self.note_readiness(merge, now);
+            return self.change_members(now, merge.members());
+        }
+        let mut machine = self.machine.lock();
+        let fixed: Vec<Endpoint> = merge.members().iter().map(|member| member.properties.clone()).collect();
+        if fixed.is_empty() {
+            return News::default();
+        }
+        // Of an address that is listed twice the first entry counts.
+        let endpoints = fixed.into_iter().chain(machine.known_endpoints()).collect();
+        machine.update(now, endpoints)
+    }
+
+    fn take_in(&self, following: &mut Following, answer: Answer) -> (News, Events) {
+        let Some(merge) = &mut following.merge else { return Default::default() };
         let now = self.clock.now();
         let is_first = merge.freshness() == Freshness::Waiting;
         let mut events = Vec::new();
@@ -209,11 +266,15 @@ impl Shared {
         self.note_readiness(merge, now);
         // The first list also replaces that of a former source, even if it is empty.
         let is_first = is_first && merge.freshness() != Freshness::Waiting;
-        events.into_iter().for_each(|event| self.log_discovery(event, error.as_deref()));
-        if is_changed || is_first { self.change_members(now, merge.members()) } else { News::default() }
+        let changes = if is_changed || is_first { self.change_members(now, merge.members()) } else { News::default() };
+        (changes, (events, error))
     }
 
-    fn note_readiness(&self, merge: &Merge<SocketAddr, Endpoint>, now: Timestamp) {
+    fn log_all(&self, (events, error): Events) {
+        events.into_iter().for_each(|event| self.log_discovery(event, error.as_deref()));
+    }
+
+    fn note_readiness(&self, merge: &Members, now: Timestamp) {
         let is_ready = merge.is_ready(now);
         self.is_listed.send_if_modified(|is_listed| std::mem::replace(is_listed, is_ready) != is_ready);
     }

@@ -362,6 +362,11 @@ impl Machine {
         }))
     }
 
+    /// All known endpoints, members or not.
+    pub(super) fn known_endpoints(&self) -> Vec<Endpoint> {
+        self.membership.endpoints()
+    }
+
     /// The number of known backends, members or not.
     pub(super) fn known(&self) -> usize {
         self.membership.known()

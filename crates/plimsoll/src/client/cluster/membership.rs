@@ -73,6 +73,11 @@ impl Membership {
         self.known.len()
     }
 
+    /// All known endpoints, in the order of the source.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        self.known.clone()
+    }
+
     /// The members, in the order of the source.
     pub(super) fn members(&self) -> Vec<Endpoint> {
         match &self.subset {
