@@ -482,6 +482,11 @@ async fn fixed_backends_serve_while_the_source_fails() {
     until(|| cluster.backends().iter().any(|view| view.snapshot.state == State::Healthy)).await;
     assert_eq!(ask(&Plain::new(&cluster), "/").await, "ok");
     assert_eq!(cluster.listed(), []);
+    // Another fixed backend takes its place at once, though the next source has not answered.
+    let other = Server::plain().await;
+    let (_lists, source) = fake();
+    cluster.follow_on(source, FollowConfig { fixed: listed(&[&other]), ..FollowConfig::default() });
+    assert_eq!(addresses(&cluster), [other.address]);
 }
 
 #[tokio::test]

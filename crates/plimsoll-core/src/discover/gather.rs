@@ -14,7 +14,7 @@ use crate::Timestamp;
 
 /// Lists of one deployment step are written within this time.
 pub(super) const QUIET: Duration = Duration::from_millis(200);
-/// A backend that its source removed gets requests for this long at most.
+/// Longest time until a change takes effect, however many follow it.
 pub(super) const MAX: Duration = Duration::from_secs(2);
 
 /// Changes that are not in effect yet.

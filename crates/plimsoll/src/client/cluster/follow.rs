@@ -228,10 +228,11 @@ impl Shared {
         next
     }
 
-    /// Fixed backends are members at once, beside those of the former source.
+    /// Fixed backends are members at once, beside those of the former source. A renewed decision
+    /// knows these, and is due; a new one does not, and has nothing due.
     fn add_fixed(&self, now: Timestamp, following: &mut Following) -> News {
         let Some(merge) = &mut following.merge else { return News::default() };
-        if merge.freshness() != Freshness::Waiting {
+        if merge.poll_timeout().is_some_and(|due| due <= now) {
             merge.handle_timeout(now, &mut |_| ());
             self.note_readiness(merge, now);
             return self.change_members(now, merge.members());
