@@ -6,6 +6,7 @@
 mod drain;
 mod error;
 mod running;
+mod source;
 
 use std::collections::HashMap;
 use std::io;

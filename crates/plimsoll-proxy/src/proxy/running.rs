@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use plimsoll::client::Cluster;
-use plimsoll::discover::{Endpoint, Fixed, FollowConfig};
-use plimsoll_discover::file::File;
+use plimsoll::discover::Endpoint;
 use tokio::sync::oneshot;
 
+use super::source::Source;
 use super::{Error, ListenerView};
 use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::classify::quotas::Quotas;
-use crate::config::{Config, Followed, Leads, Names, Resolved};
+use crate::config::{Config, Leads, Names, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
 use crate::inbound::{self, Inbound};
@@ -42,32 +42,6 @@ pub(super) struct Running {
     /// Answers that may be given again in place of errors.
     pub(super) stale: Arc<Store>,
     pressure: Arc<Pressure>,
-}
-
-/// The source of a cluster's backends: what it follows, and the backends that are members always.
-#[derive(PartialEq)]
-struct Source {
-    followed: Option<Followed>,
-    fixed: Vec<Endpoint>,
-}
-
-impl Source {
-    fn new(config: &Config, cluster: &str, fixed: Vec<Endpoint>) -> Self {
-        Self { followed: config.followed(cluster), fixed }
-    }
-
-    /// Has `cluster` follow it, in place of another unless the cluster is new.
-    fn put_in_force(&self, cluster: &Cluster, is_new: bool) {
-        let fixed = self.fixed.clone();
-        let Some(Followed { file, hold, on_empty }) = &self.followed else {
-            return cluster.follow(Fixed::new(fixed));
-        };
-        let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved: Vec::new() };
-        match is_new {
-            true => cluster.follow_with(File::new(file), config),
-            false => cluster.follow_on(File::new(file), config),
-        }
-    }
 }
 
 /// A listener, on all threads.
@@ -129,7 +103,7 @@ impl Running {
             if *cluster.config() != settings {
                 cluster.set_config(settings);
             }
-            if source.followed.is_none() || self.sources.get(name) != Some(&source) {
+            if source.is_fixed() || self.sources.get(name) != Some(&source) {
                 source.put_in_force(cluster, is_new);
                 self.sources.insert(name.clone(), source);
             }

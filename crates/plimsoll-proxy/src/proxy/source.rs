@@ -1,0 +1,38 @@
+//! The source of a cluster's backends, from its settings.
+
+use plimsoll::client::Cluster;
+use plimsoll::discover::{Endpoint, Fixed, FollowConfig};
+use plimsoll_discover::file::File;
+
+use crate::config::{Config, Followed};
+
+/// The source that a cluster follows, and the backends that are members always.
+#[derive(PartialEq)]
+pub(super) struct Source {
+    followed: Option<Followed>,
+    fixed: Vec<Endpoint>,
+}
+
+impl Source {
+    pub(super) fn new(config: &Config, cluster: &str, fixed: Vec<Endpoint>) -> Self {
+        Self { followed: config.followed(cluster), fixed }
+    }
+
+    /// Whether there are only the backends that are members always.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.followed.is_none()
+    }
+
+    /// Has `cluster` follow it, in place of another unless the cluster is new.
+    pub(super) fn put_in_force(&self, cluster: &Cluster, is_new: bool) {
+        let fixed = self.fixed.clone();
+        let Some(Followed { file, hold, on_empty }) = &self.followed else {
+            return cluster.follow(Fixed::new(fixed));
+        };
+        let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved: Vec::new() };
+        match is_new {
+            true => cluster.follow_with(File::new(file), config),
+            false => cluster.follow_on(File::new(file), config),
+        }
+    }
+}
