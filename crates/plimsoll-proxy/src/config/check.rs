@@ -63,6 +63,9 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
         cluster.throttle.check(&format!("clusters.{name}.throttle"), &mut rules.checker);
         cluster.retry.check(&format!("clusters.{name}.retry"), &mut rules.checker);
         rules.subset(name, cluster, &raw.client);
+        if let Some(discovery) = &cluster.discovery {
+            discovery.check(&format!("clusters.{name}.discovery"), &mut rules.checker);
+        }
     }
     rules.loops(raw);
     rules.checker.into_problems()
@@ -359,7 +362,8 @@ impl Rules<'_> {
 
     /// A cluster has backends, or a source of them.
     fn backends(&mut self, path: &str, cluster: &Cluster) {
-        if !cluster.backends.is_empty() || cluster.discovery.is_some() {
+        let is_followed = cluster.discovery.is_some() || !self.checker.is_readable(&format!("{path}.discovery"));
+        if !cluster.backends.is_empty() || is_followed {
             return;
         }
         let help = "list at least one, such as \"10.0.0.1:8080\", or add [clusters.NAME.discovery]";

@@ -3,12 +3,15 @@
 //! The rules about lists and errors are the core's (`plimsoll_core::discover`); here are only their
 //! settings. A problem of the source, such as a file that is not there yet, is none of the
 //! configuration: the proxy starts, and the cluster waits for its first list.
+//!
+//! A kind of source is a key here, its [`Origin`], and its arm in `proxy::source`. A cluster has
+//! exactly one: two sources of one list would contradict each other on removals.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll::discover::OnEmpty;
-use plimsoll_config::{Choice, Effect, table};
+use plimsoll_config::{Checker, Choice, Effect, table};
 use plimsoll_core::discover::MergeConfig;
 
 use super::tls::FilePath;
@@ -26,7 +29,7 @@ table! {
     #[non_exhaustive]
     pub struct Discovery {
         /// A watched file with a list of backends.
-        pub file: FilePath = FilePath::default(), required, FOLLOWED;
+        pub file: Option<FilePath> = None, optional, FOLLOWED;
         /// How long missing backends stay after a sudden loss of more than half of them.
         pub hold: Option<Duration> = Some(MergeConfig::DEFAULT_HOLD), switch, FOLLOWED;
         /// The meaning of an empty list.
@@ -38,15 +41,68 @@ table! {
 /// A source to follow, with everything that decides on its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Followed {
-    /// The watched file.
-    pub(crate) file: PathBuf,
+    pub(crate) origin: Origin,
     pub(crate) hold: Duration,
     pub(crate) on_empty: OnEmpty,
 }
 
+/// The place that lists backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A watched file.
+    File(PathBuf),
+}
+
 impl Discovery {
-    /// The source, for a configuration in `folder`.
-    pub(super) fn followed(&self, folder: &Path) -> Followed {
-        Followed { file: self.file.within(folder), hold: self.hold.unwrap_or(Duration::ZERO), on_empty: self.on_empty }
+    /// The source, for a configuration in `folder`; `None` before [`Discovery::check`] only.
+    pub(super) fn followed(&self, folder: &Path) -> Option<Followed> {
+        let (_, origin) = self.origins(folder).next()?;
+        Some(Followed { origin, hold: self.hold.unwrap_or(Duration::ZERO), on_empty: self.on_empty })
+    }
+
+    /// Reports unless there is exactly one source.
+    pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
+        let named: Vec<_> = self.origins(Path::new("")).map(|(key, _)| key).collect();
+        check_one(&named, path, checker);
+    }
+
+    /// The sources that are set, each with its key.
+    fn origins(&self, folder: &Path) -> impl Iterator<Item = (&'static str, Origin)> {
+        let file = self.file.as_ref().map(|file| Origin::File(file.within(folder)));
+        [("file", file)].into_iter().filter_map(|(key, origin)| Some((key, origin?)))
+    }
+}
+
+fn check_one(named: &[&str], path: &str, checker: &mut Checker<'_>) {
+    match named {
+        // An unreadable one was reported already.
+        [] if checker.is_readable(path) => {
+            let help = "add file = \"web.json\", or remove the table and list the backends";
+            checker.report(path, "names no source", help);
+        }
+        [] | [_] => {}
+        [first, others @ ..] => {
+            for other in others {
+                let reason = format!("the source is named by {first} already");
+                checker.report(format!("{path}.{other}"), reason, "remove one of them: a cluster has one source");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_config::Places;
+
+    use super::*;
+
+    #[test]
+    fn each_source_after_the_first_is_a_problem_that_names_it() {
+        let places = Places::default();
+        let mut checker = Checker::new(&places, Vec::new());
+        check_one(&["file"], "a", &mut checker);
+        check_one(&["file", "dns"], "b", &mut checker);
+        let [problem] = &checker.into_problems()[..] else { panic!("one problem") };
+        assert_eq!((&*problem.path, &*problem.reason), ("b.dns", "the source is named by file already"));
     }
 }

@@ -80,7 +80,7 @@ pub use tls::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, Listene
 
 use bytes::Bytes;
 pub use discovery::Discovery;
-pub(crate) use discovery::Followed;
+pub(crate) use discovery::{Followed, Origin};
 use files::Files;
 pub(crate) use path::normalise;
 use plimsoll::client::ClusterConfig;
@@ -275,7 +275,7 @@ impl Config {
 
     /// The source of the backends of this cluster; `None` if they are those of the file.
     pub(crate) fn followed(&self, cluster: &str) -> Option<Followed> {
-        self.raw.clusters.get(cluster)?.discovery.as_ref().map(|discovery| discovery.followed(&self.files.folder))
+        self.raw.clusters.get(cluster)?.discovery.as_ref()?.followed(&self.files.folder)
     }
 
     /// The certificates, keys and rules of TLS at the listener of this name; `None` if it has no

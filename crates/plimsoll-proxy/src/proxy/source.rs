@@ -1,10 +1,10 @@
 //! The source of a cluster's backends, from its settings.
 
 use plimsoll::client::Cluster;
-use plimsoll::discover::{Endpoint, Fixed, FollowConfig};
+use plimsoll::discover::{Discover, Endpoint, Fixed, FollowConfig};
 use plimsoll_discover::file::File;
 
-use crate::config::{Config, Followed};
+use crate::config::{Config, Followed, Origin};
 
 /// The source that a cluster follows, and the backends that are members always.
 #[derive(PartialEq)]
@@ -26,13 +26,20 @@ impl Source {
     /// Has `cluster` follow it, in place of another unless the cluster is new.
     pub(super) fn put_in_force(&self, cluster: &Cluster, is_new: bool) {
         let fixed = self.fixed.clone();
-        let Some(Followed { file, hold, on_empty }) = &self.followed else {
+        let Some(Followed { origin, hold, on_empty }) = &self.followed else {
             return cluster.follow(Fixed::new(fixed));
         };
         let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved: Vec::new() };
-        match is_new {
-            true => cluster.follow_with(File::new(file), config),
-            false => cluster.follow_on(File::new(file), config),
+        match origin {
+            Origin::File(path) => follow(cluster, File::new(path), config, is_new),
         }
+    }
+}
+
+/// A cluster that is not new goes on with its known backends.
+fn follow(cluster: &Cluster, source: impl Discover + 'static, config: FollowConfig, is_new: bool) {
+    match is_new {
+        true => cluster.follow_with(source, config),
+        false => cluster.follow_on(source, config),
     }
 }
