@@ -355,6 +355,13 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         self.known.values().filter(|known| known.absences == 0 && known.readiness == Readiness::Draining).count()
     }
 
+    /// Whether the source lists this backend, in any state, or may do so: there was no list yet. Fixed and
+    /// held backends count as listed.
+    #[must_use]
+    pub fn is_listed(&self, key: &K) -> bool {
+        self.freshness == Freshness::Waiting || self.fixed_keys.contains(key) || self.known.contains_key(key)
+    }
+
     /// Changes since the start, by reason.
     #[must_use]
     pub fn counts(&self) -> MergeCounts {

@@ -3,7 +3,8 @@
 //! A source (a file, a DNS name, a registry) yields whole lists, or errors. [`Merge`] decides on the
 //! members, and when a change takes effect, [`Refresh`] on the time of the next question. The
 //! caller turns the members into backends of a [`Balancer`](crate::Balancer): the address identifies
-//! a backend, and a removed one becomes a lame duck.
+//! a backend, and a removed one becomes a lame duck. [`overrides`] are the word of an operator on
+//! single backends, over that of the source.
 //!
 //! The obvious way is to obey each list. Load balancers that do so lose whole clusters: to an empty
 //! answer of a DNS server, to the first half of a long answer, to a registry that restarts with no
@@ -22,6 +23,7 @@
 
 mod gather;
 mod merge;
+pub mod overrides;
 mod refresh;
 
 #[cfg(test)]
