@@ -6,3 +6,4 @@
 #![forbid(unsafe_code)]
 
 pub mod file;
+pub mod kubernetes;
