@@ -216,3 +216,30 @@ fn a_choice_that_lacks_what_it_needs_cannot_be_made() {
     assert_eq!(SubsetChoice::new(config(Algorithm::Ledger), Who::numbered(0)), Err(MissingInput::Ledger));
     assert!(SubsetChoice::new(config(Algorithm::Rendezvous), nameless).is_ok());
 }
+
+#[tokio::test]
+async fn nobody_else_moves_when_the_backend_of_an_ordinal_is_replaced() {
+    let servers = servers(9).await;
+    let (last, first) = servers.split_last().unwrap();
+    let numbered = |server: &Server, ordinal| Endpoint::new(server.address).ordinal(ordinal);
+    let list: Vec<Endpoint> = first.iter().zip(0..).map(|(server, ordinal)| numbered(server, ordinal)).collect();
+    let mut with_vacancy = list.clone();
+    with_vacancy.remove(3);
+    with_vacancy.reverse();
+    let mut replaced = with_vacancy.clone();
+    replaced.push(numbered(last, 3));
+    for index in 0..8 {
+        let config = ClusterConfig { subset: choice(Algorithm::Rocksteadier, 2, index), ..plain_config() };
+        let cluster = Cluster::new("test", config, list.clone());
+        let before = members(&cluster);
+        cluster.follow(Fixed::new(with_vacancy.clone()));
+        let without = members(&cluster);
+        let had_it = before.contains(&first[3].address);
+        assert_eq!(before.difference(&without).count(), usize::from(had_it), "client {index}");
+        cluster.follow(Fixed::new(replaced.clone()));
+        let has_it = members(&cluster).contains(&last.address);
+        assert_eq!(has_it, had_it, "client {index}");
+        let stayed = members(&cluster).intersection(&before).count();
+        assert_eq!(stayed, 2 - usize::from(had_it), "client {index}");
+    }
+}

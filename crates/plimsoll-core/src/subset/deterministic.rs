@@ -38,18 +38,17 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::num::NonZeroU32;
 
 use super::strata::Mixture;
-use super::{Backend, order_len, seeds};
+use super::{Backend, Sizes, seeds};
 
 /// The order of the client numbered `index`.
-pub(super) fn order(size: NonZeroU32, seed: u64, index: u32, backends: &[Backend]) -> Vec<u32> {
+pub(super) fn order(sizes: Sizes, seed: u64, index: u32, backends: &[Backend]) -> Vec<u32> {
     let n = backends.len();
     if n == 0 {
         return Vec::new();
     }
-    let layout = Layout { n: n as u64, k: u64::from(size.get()).min(n as u64) };
+    let layout = Layout { n: n as u64, k: u64::from(sizes.subset.get()).min(n as u64) };
     let mixture = Mixture::of(backends);
     let start = u64::from(index) * layout.k;
     let (round, offset) = (start / layout.n, start % layout.n);
@@ -74,7 +73,7 @@ pub(super) fn order(size: NonZeroU32, seed: u64, index: u32, backends: &[Backend
     };
     mixture.shuffle(&mut body, &mut seeds::generator(seed, round));
 
-    let mut order = Preference { order: Vec::new(), taken: vec![false; n], len: order_len(size, n) };
+    let mut order = Preference { order: Vec::new(), taken: vec![false; n], len: sizes.order };
     if straddles {
         order.take(layout.window(round, &base));
     } else {

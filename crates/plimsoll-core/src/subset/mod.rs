@@ -50,6 +50,7 @@ use crate::Weight;
 mod deterministic;
 pub mod ledger;
 mod members;
+mod ordinals;
 mod random;
 mod rendezvous;
 mod ringsteady;
@@ -59,6 +60,7 @@ mod strata;
 mod van_der_corput;
 
 pub use members::Subset;
+pub use ordinals::{Numbering, OrdinalError, check_ordinals};
 
 /// The algorithms, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -220,9 +222,20 @@ impl core::error::Error for MissingInput {}
 /// half of the cluster.
 const ORDERED_PER_MEMBER: usize = 2;
 
-/// Length of an order for subsets of `size` out of `n` backends.
-fn order_len(size: NonZeroU32, n: usize) -> usize {
-    (size.get() as usize).saturating_mul(ORDERED_PER_MEMBER).min(n)
+/// The sizes of a subset, and of the order that it is taken from.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    subset: NonZeroU32,
+    /// At most all backends.
+    order: usize,
+}
+
+impl Sizes {
+    /// For subsets of `subset` out of `n` numbers, of which `vacant` are skipped later.
+    fn new(subset: NonZeroU32, n: usize, vacant: usize) -> Self {
+        let order = (subset.get() as usize).saturating_mul(ORDERED_PER_MEMBER).saturating_add(vacant).min(n);
+        Self { subset, order }
+    }
 }
 
 /// The backends that `client` prefers, by number, the most preferred first, none twice. The order
@@ -232,14 +245,36 @@ fn order_len(size: NonZeroU32, n: usize) -> usize {
 ///
 /// If the algorithm needs a number that `client` lacks, or a coordinator.
 pub fn order(config: &SubsetConfig, client: Client, backends: &[Backend]) -> Result<Vec<u32>, MissingInput> {
+    order_of(config, client, backends, 0)
+}
+
+/// As [`order`], over numbers of which some are vacant. These are skipped, and no other backend moves.
+///
+/// # Errors
+///
+/// As [`order`].
+pub fn order_numbered(config: &SubsetConfig, client: Client, numbering: &Numbering) -> Result<Vec<u32>, MissingInput> {
+    let vacant = numbering.vacant();
+    let mut order = order_of(config, client, numbering.backends(), vacant)?;
+    order.retain(|number| numbering.place_of(*number).is_some());
+    order.truncate(Sizes::new(config.size, order.len(), 0).order);
+    Ok(order)
+}
+
+fn order_of(
+    config: &SubsetConfig,
+    client: Client,
+    backends: &[Backend],
+    vacant: usize,
+) -> Result<Vec<u32>, MissingInput> {
     let index = || client.index.ok_or(MissingInput::ClientIndex(config.algorithm));
-    let (size, seed) = (config.size, config.seed);
+    let (sizes, seed) = (Sizes::new(config.size, backends.len(), vacant), config.seed);
     Ok(match config.algorithm {
-        Algorithm::Random => random::order(size, seed, client.id, backends),
-        Algorithm::Deterministic => deterministic::order(size, seed, index()?, backends),
-        Algorithm::Ringsteady => ringsteady::order(size, seed, index()?, backends),
-        Algorithm::Rocksteadier => rocksteadier::order(size, seed, index()?, backends),
-        Algorithm::Rendezvous => rendezvous::order(size, seed, client.id, backends),
+        Algorithm::Random => random::order(sizes, seed, client.id, backends),
+        Algorithm::Deterministic => deterministic::order(sizes, seed, index()?, backends),
+        Algorithm::Ringsteady => ringsteady::order(sizes, seed, index()?, backends),
+        Algorithm::Rocksteadier => rocksteadier::order(sizes, seed, index()?, backends),
+        Algorithm::Rendezvous => rendezvous::order(sizes, seed, client.id, backends),
         Algorithm::Ledger => return Err(MissingInput::Ledger),
     })
 }

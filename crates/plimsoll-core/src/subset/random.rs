@@ -6,15 +6,14 @@
 //! more or less changes the shuffle, and moves about half of the connections.
 
 use alloc::vec::Vec;
-use core::num::NonZeroU32;
 
-use super::{Backend, seeds, strata};
+use super::{Backend, Sizes, seeds, strata};
 use crate::rng;
 
 /// The order of `client`, from its shuffle of `backends`.
-pub(super) fn order(size: NonZeroU32, seed: u64, client: u64, backends: &[Backend]) -> Vec<u32> {
+pub(super) fn order(sizes: Sizes, seed: u64, client: u64, backends: &[Backend]) -> Vec<u32> {
     let phase = seeds::mix(seed, client) as u32;
-    strata::spread(size, seed, phase, backends, |seed, members| walk(seed, client, members.len()))
+    strata::spread(sizes, seed, phase, backends, |seed, members| walk(seed, client, members.len()))
 }
 
 /// Numbers below `n`, shuffled lazily by Fisher and Yates's algorithm.

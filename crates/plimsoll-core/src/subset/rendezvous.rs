@@ -12,9 +12,8 @@
 //! Source: gRFC A68, as `random_subsetting`.
 
 use alloc::vec::Vec;
-use core::num::NonZeroU32;
 
-use super::{Backend, order_len, seeds, strata};
+use super::{Backend, Sizes, seeds, strata};
 
 /// The seed of a client's ranks.
 pub(super) fn client_seed(seed: u64, client: u64) -> u64 {
@@ -27,12 +26,12 @@ pub(super) fn rank(client_seed: u64, key: u64) -> u64 {
 }
 
 /// The order of `client`.
-pub(super) fn order(size: NonZeroU32, seed: u64, client: u64, backends: &[Backend]) -> Vec<u32> {
+pub(super) fn order(sizes: Sizes, seed: u64, client: u64, backends: &[Backend]) -> Vec<u32> {
     let client = client_seed(seed, client);
     // One seed for all strata: a backend's rank does not depend on its stratum.
-    strata::spread(size, seed, client as u32, backends, |_, members| {
+    strata::spread(sizes, seed, client as u32, backends, |_, members| {
         let ranks = members.iter().map(|number| rank(client, backends[*number as usize].key));
-        walk(ranks.collect(), order_len(size, members.len()))
+        walk(ranks.collect(), sizes.order)
     })
 }
 

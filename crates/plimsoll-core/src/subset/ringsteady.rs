@@ -12,14 +12,13 @@
 //! Source: ACM Queue 20(5), 2022.
 
 use alloc::vec::Vec;
-use core::num::NonZeroU32;
 
-use super::{Backend, seeds, strata, van_der_corput};
+use super::{Backend, Sizes, seeds, strata, van_der_corput};
 
 /// The order of the client numbered `index`.
-pub(super) fn order(size: NonZeroU32, seed: u64, index: u32, backends: &[Backend]) -> Vec<u32> {
+pub(super) fn order(sizes: Sizes, seed: u64, index: u32, backends: &[Backend]) -> Vec<u32> {
     let at = van_der_corput::angle(index);
-    strata::spread(size, seed, van_der_corput::companion(index), backends, |seed, members| {
+    strata::spread(sizes, seed, van_der_corput::companion(index), backends, |seed, members| {
         van_der_corput::walk(members.len(), at.wrapping_add(turn(seed)))
     })
 }

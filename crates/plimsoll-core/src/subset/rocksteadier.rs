@@ -32,9 +32,8 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::num::NonZeroU32;
 
-use super::{Backend, ringsteady, seeds, strata, van_der_corput};
+use super::{Backend, Sizes, ringsteady, seeds, strata, van_der_corput};
 
 /// Backends, and clients, in one lot. More is more diverse and less even.
 const LOT: u32 = 10;
@@ -43,10 +42,10 @@ const LOT: u32 = 10;
 type Shuffle = [u8; LOT as usize];
 
 /// The order of the client numbered `index`.
-pub(super) fn order(size: NonZeroU32, seed: u64, index: u32, backends: &[Backend]) -> Vec<u32> {
+pub(super) fn order(sizes: Sizes, seed: u64, index: u32, backends: &[Backend]) -> Vec<u32> {
     // One phase for a lot of clients: they take as many of each domain, so that their rows stay
     // complete.
-    strata::spread(size, seed, van_der_corput::companion(index / LOT), backends, |seed, members| {
+    strata::spread(sizes, seed, van_der_corput::companion(index / LOT), backends, |seed, members| {
         walk(seed, index, members.len())
     })
 }

@@ -29,12 +29,11 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::num::NonZeroU32;
 
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
-use super::{Backend, order_len, seeds};
+use super::{Backend, Sizes, seeds};
 
 /// The kind of a backend: its domain and size.
 pub(super) type Kind = (u32, u16);
@@ -86,13 +85,13 @@ fn quotas(strata: &[Stratum], size: usize, n: usize, phase: u32) -> impl Iterato
 /// `walk` gets a seed and the backends to choose from, and gives all of their positions. `phase` is
 /// u, in 2⁻³².
 pub(super) fn spread<W: Iterator<Item = u32>>(
-    size: NonZeroU32,
+    sizes: Sizes,
     seed: u64,
     phase: u32,
     backends: &[Backend],
     walk: impl Fn(u64, &[u32]) -> W,
 ) -> Vec<u32> {
-    let (n, len) = (backends.len(), order_len(size, backends.len()));
+    let (n, len) = (backends.len(), sizes.order);
     let strata = strata(backends);
     if let [stratum] = &strata[..] {
         return walk(seed, &stratum.members).take(len).collect();
@@ -107,7 +106,7 @@ pub(super) fn spread<W: Iterator<Item = u32>>(
     let first = ((u64::from(phase) * strata.len() as u64) >> 32) as usize;
     let mut order = Vec::with_capacity(len);
     while order.len() < len {
-        let upto = (order.len() + size.get() as usize).min(len);
+        let upto = (order.len() + sizes.subset.get() as usize).min(len);
         let mut left: Vec<usize> = quotas(&strata, upto - order.len(), n, phase).collect();
         let mut progress = true;
         while order.len() < upto {

@@ -16,7 +16,7 @@ use std::thread;
 
 use http::uri::Authority;
 use parking_lot::Mutex;
-use plimsoll::discover::{Endpoint, Readiness};
+use plimsoll::discover::Endpoint;
 
 use super::{Backend, Config, ConfigError, Problem};
 
@@ -132,12 +132,11 @@ fn endpoints(backends: &[Backend], names: &Names) -> Vec<Endpoint> {
             // Two names of one machine would make it look like two.
             if !endpoints.iter().any(|known| known.address == found) {
                 endpoints.push(Endpoint {
-                    address: found,
                     weight: backend.weight,
                     authority: authority.clone(),
                     zone: backend.zone.as_deref().map(Into::into),
                     locality: backend.locality.as_deref().map(Into::into),
-                    readiness: Readiness::Ready,
+                    ..Endpoint::new(found)
                 });
             }
         }

@@ -10,7 +10,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use plimsoll_core::BalancerConfig;
 use plimsoll_core::retry::hedge::HedgeConfig;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
-use plimsoll_core::subset::{self, Client, MissingInput, SubsetConfig};
+use plimsoll_core::subset::{self, Client, MissingInput, Numbering, SubsetConfig};
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
@@ -78,9 +78,10 @@ impl SubsetChoice {
         &self.config
     }
 
-    pub(super) fn order(&self, backends: &[subset::Backend]) -> Vec<u32> {
+    pub(super) fn order(&self, backends: &Numbering) -> Vec<u32> {
         // The choice was checked when it was made; otherwise the order of all backends stands.
-        subset::order(&self.config, self.client, backends).unwrap_or_else(|_| (0..).take(backends.len()).collect())
+        let all = |_| (0..).take(backends.backends().len()).collect();
+        subset::order_numbered(&self.config, self.client, backends).unwrap_or_else(all)
     }
 }
 

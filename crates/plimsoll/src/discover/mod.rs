@@ -9,6 +9,8 @@
 //! is a fixed list too. A source that changes is a [`Discover`] that yields more than once, such as a
 //! file (crate `plimsoll-discover`).
 
+mod numbered;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use http::uri::Authority;
+pub use numbered::Numbered;
 use plimsoll_core::Weight;
 use plimsoll_core::discover::MergeConfig;
 pub use plimsoll_core::discover::{Freshness, MergeCounts, OnEmpty, Readiness};
@@ -37,13 +40,24 @@ pub struct Endpoint {
     pub locality: Option<Arc<str>>,
     /// Whether it may get requests.
     pub readiness: Readiness,
+    /// Its own number among the backends, for subset algorithms that number them
+    /// ([`plimsoll_core::subset::Numbering`]).
+    pub ordinal: Option<u32>,
 }
 
 impl Endpoint {
     /// A backend at `address` with default settings.
     #[must_use]
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address, weight: Weight::ONE, authority: None, zone: None, locality: None, readiness: Readiness::Ready }
+        Self {
+            address,
+            weight: Weight::ONE,
+            authority: None,
+            zone: None,
+            locality: None,
+            readiness: Readiness::Ready,
+            ordinal: None,
+        }
     }
 
     /// The same with another weight.
@@ -64,6 +78,13 @@ impl Endpoint {
     #[must_use]
     pub fn locality(mut self, locality: impl Into<Arc<str>>) -> Self {
         self.locality = Some(locality.into());
+        self
+    }
+
+    /// The same in an ordinal.
+    #[must_use]
+    pub fn ordinal(mut self, ordinal: u32) -> Self {
+        self.ordinal = Some(ordinal);
         self
     }
 

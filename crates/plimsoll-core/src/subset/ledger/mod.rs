@@ -37,7 +37,7 @@ use core::num::NonZeroU32;
 use book::Book;
 
 use super::strata::Kind;
-use super::{Backend, order_len, rendezvous};
+use super::{Backend, Sizes, rendezvous};
 
 /// The changes of one client's subset after an event. Keys name the backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,11 +139,11 @@ impl Ledger {
         assigned.sort_unstable();
         let is_assigned = |number: &u32| assigned.binary_search(&backends[*number as usize].key).is_ok();
         let n = backends.len();
-        let len = order_len(self.size, n);
+        let sizes = Sizes::new(self.size, n, 0);
         let mut order: Vec<u32> = (0..n as u32).filter(is_assigned).collect();
-        let others = rendezvous::order(self.size, self.seed, client, backends);
+        let others = rendezvous::order(sizes, self.seed, client, backends);
         order.extend(others.into_iter().filter(|number| !is_assigned(number)));
-        order.truncate(len);
+        order.truncate(sizes.order);
         Some(order)
     }
 

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use plimsoll_core::health::State;
-use plimsoll_core::subset::{Backend, Subset};
+use plimsoll_core::subset::{Backend, Numbering, Subset};
 
 use crate::client::config::SubsetChoice;
 use crate::discover::Endpoint;
@@ -17,10 +17,11 @@ use crate::discover::Endpoint;
 pub(super) struct Membership {
     /// In the order of the source, each address once.
     known: Vec<Endpoint>,
-    numbers: HashMap<SocketAddr, u32>,
+    /// The places of `known` by address.
+    places: HashMap<SocketAddr, usize>,
     choice: Option<SubsetChoice>,
     /// The input of the draw: `known` in the core's terms. Empty without a choice.
-    drawn_from: Vec<Backend>,
+    drawn_from: Numbering,
     /// The subset of `known`, by number. `None`: all of them are members.
     subset: Option<Subset>,
     /// Drained by hand. A backend that leaves the subset meanwhile is still drained when it returns.
@@ -30,23 +31,29 @@ pub(super) struct Membership {
 impl Membership {
     /// Replaces the list of known endpoints. Of an address that is listed twice the first entry counts.
     pub(super) fn replace(&mut self, endpoints: Vec<Endpoint>) {
-        self.known.clear();
-        self.numbers.clear();
+        let former = std::mem::take(&mut self.known);
+        self.places.clear();
         for endpoint in endpoints {
-            let number = self.known.len() as u32;
-            if *self.numbers.entry(endpoint.address).or_insert(number) == number {
+            let place = self.known.len();
+            if *self.places.entry(endpoint.address).or_insert(place) == place {
                 self.known.push(endpoint);
             }
         }
-        self.drained.retain(|address| self.numbers.contains_key(address));
-        if self.choice.is_some() && self.candidates() != self.drawn_from {
-            self.choose();
+        self.drained.retain(|address| self.places.contains_key(address));
+        if self.choice.is_some() {
+            let numbering = self.numbered();
+            // In an ordinal, another address is the same backend to the draw, and has a state of its own.
+            let is_same = |(old, new): (&Endpoint, &Endpoint)| old.address == new.address;
+            let is_moved = former.len() != self.known.len() || !former.iter().zip(&self.known).all(is_same);
+            if is_moved || numbering != self.drawn_from {
+                self.draw(numbering);
+            }
         }
     }
 
     /// Records that a backend was drained or undrained by hand. `false` if it is unknown.
     pub(super) fn set_drained(&mut self, address: SocketAddr, drained: bool) -> bool {
-        let known = self.numbers.contains_key(&address);
+        let known = self.places.contains_key(&address);
         if known && drained {
             self.drained.insert(address);
         } else {
@@ -64,7 +71,7 @@ impl Membership {
     pub(super) fn set_choice(&mut self, choice: Option<SubsetChoice>) {
         if choice != self.choice {
             self.choice = choice;
-            self.choose();
+            self.draw(if choice.is_some() { self.numbered() } else { Numbering::default() });
         }
     }
 
@@ -83,34 +90,38 @@ impl Membership {
         match &self.subset {
             None => self.known.clone(),
             Some(subset) => {
-                let mut numbers = subset.members().to_vec();
-                numbers.sort_unstable();
-                numbers.into_iter().map(|number| self.known[number as usize].clone()).collect()
+                let places = subset.members().iter().filter_map(|number| self.drawn_from.place_of(*number));
+                let mut places: Vec<usize> = places.collect();
+                places.sort_unstable();
+                places.into_iter().map(|place| self.known[place].clone()).collect()
             }
         }
     }
 
     /// A member is in this state. Returns whether the members changed.
     pub(super) fn on_state(&mut self, address: SocketAddr, state: State) -> bool {
-        let (Some(subset), Some(number)) = (&mut self.subset, self.numbers.get(&address)) else { return false };
-        subset.on_state(*number, state)
+        let (Some(subset), Some(place)) = (&mut self.subset, self.places.get(&address)) else { return false };
+        self.drawn_from.number_of(*place).is_some_and(|number| subset.on_state(number, state))
     }
 
     /// Draws the subset anew. That loses the states of backends that are members no more, so it is
     /// done only for a new input.
-    fn choose(&mut self) {
-        self.drawn_from = if self.choice.is_some() { self.candidates() } else { Vec::new() };
-        let subset = |choice: SubsetChoice| Subset::new(choice.order(&self.drawn_from), choice.config().size);
+    fn draw(&mut self, numbering: Numbering) {
+        let subset = |choice: SubsetChoice| Subset::new(choice.order(&numbering), choice.config().size);
         self.subset = self.choice.map(subset);
+        self.drawn_from = numbering;
     }
 
-    fn candidates(&self) -> Vec<Backend> {
+    /// The known backends in the core's terms. Vacant ordinals stay those of the last draw.
+    fn numbered(&self) -> Numbering {
         let candidate = |endpoint: &Endpoint| Backend {
             key: Backend::key_of(&endpoint.address.to_string()),
             domain: domain_of(endpoint),
             weight: endpoint.weight,
         };
-        self.known.iter().map(candidate).collect()
+        let mut numbering = self.drawn_from.clone();
+        numbering.replace(self.known.iter().map(|endpoint| (endpoint.ordinal, candidate(endpoint))));
+        numbering
     }
 }
 
