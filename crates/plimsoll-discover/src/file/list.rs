@@ -7,13 +7,13 @@
 //! zone = "a"
 //! locality = "east"
 //! state = "draining"            # "ready", "starting" or "draining"
-//! slot = 3                      # its own number among the backends
+//! ordinal = 3                   # its own number among the backends
 //! ```
 //!
 //! JSON has the same: `{"backends": [{"address": "10.0.0.1:8080", "weight": 2}]}`. A JSON array is a
 //! list of Prometheus' `file_sd`, a format that many programs write already:
 //! `[{"targets": ["10.0.0.1:8080"], "labels": {"zone": "a", "weight": "2"}}]`. Its labels `weight`,
-//! `zone`, `locality`, `state` and `slot` are read, others have no effect.
+//! `zone`, `locality`, `state` and `ordinal` are read, others have no effect.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -81,7 +81,7 @@ struct Entry {
     zone: Option<String>,
     locality: Option<String>,
     state: Option<String>,
-    slot: Option<u32>,
+    ordinal: Option<u32>,
 }
 
 /// A group of targets in a `file_sd` list.
@@ -117,7 +117,7 @@ pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> 
 
 /// The endpoint of an entry, with its name if it has one to be looked up.
 fn read(entry: &Entry) -> Result<(Option<String>, Endpoint), String> {
-    let Entry { address, weight, zone, locality, state, slot } = entry;
+    let Entry { address, weight, zone, locality, state, ordinal } = entry;
     if !has_port(address) {
         return Err(format!("`{}` is no address with a port, such as 10.0.0.1:8080", shortened(address)));
     }
@@ -133,7 +133,7 @@ fn read(entry: &Entry) -> Result<(Option<String>, Endpoint), String> {
         zone: zone.as_deref().map(Into::into),
         locality: locality.as_deref().map(Into::into),
         readiness: readiness(state.as_deref())?,
-        slot: *slot,
+        ordinal: *ordinal,
         ..Endpoint::new(known.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))))
     };
     Ok((known.is_none().then(|| address.clone()), endpoint))
@@ -178,11 +178,11 @@ fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Entry)>, ListError>
                 return Err(ListError::Entry { place: format!("[{i}]"), problem });
             }
         };
-        let slot = match labels.get("slot").map(|slot| (slot, slot.parse())) {
+        let ordinal = match labels.get("ordinal").map(|ordinal| (ordinal, ordinal.parse())) {
             None => None,
-            Some((_, Ok(slot))) => Some(slot),
-            Some((slot, Err(_))) => {
-                let problem = format!("the label slot is `{}`: use a whole number from 0 up", shortened(slot));
+            Some((_, Ok(ordinal))) => Some(ordinal),
+            Some((ordinal, Err(_))) => {
+                let problem = format!("the label ordinal is `{}`: use a whole number from 0 up", shortened(ordinal));
                 return Err(ListError::Entry { place: format!("[{i}]"), problem });
             }
         };
@@ -192,7 +192,7 @@ fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Entry)>, ListError>
         }
         for (j, address) in targets.into_iter().enumerate() {
             let (zone, locality, state) = (label("zone"), label("locality"), label("state"));
-            entries.push((format!("[{i}].targets[{j}]"), Entry { address, weight, zone, locality, state, slot }));
+            entries.push((format!("[{i}].targets[{j}]"), Entry { address, weight, zone, locality, state, ordinal }));
         }
     }
     Ok(entries)
@@ -224,18 +224,18 @@ mod tests {
 
     fn full() -> Vec<Endpoint> {
         let first = Endpoint::new("10.0.0.1:80".parse().unwrap()).weight(Weight::new(2.5).unwrap());
-        let first = first.zone("a").locality("east").readiness(Readiness::Draining).slot(7);
+        let first = first.zone("a").locality("east").readiness(Readiness::Draining).ordinal(7);
         vec![first, Endpoint::new("[::1]:81".parse().unwrap())]
     }
 
     #[tokio::test]
     async fn three_formats_say_the_same() {
         let toml = "[[backends]]\naddress = \"10.0.0.1:80\"\nweight = 2.5\nzone = \"a\"\nlocality = \"east\"\n\
-                    state = \"draining\"\nslot = 7\n[[backends]]\naddress = \"[::1]:81\"\n";
+                    state = \"draining\"\nordinal = 7\n[[backends]]\naddress = \"[::1]:81\"\n";
         let json = r#"{"backends": [{"address": "10.0.0.1:80", "weight": 2.5, "zone": "a", "locality": "east",
-                       "state": "draining", "slot": 7}, {"address": "[::1]:81"}]}"#;
+                       "state": "draining", "ordinal": 7}, {"address": "[::1]:81"}]}"#;
         let file_sd = r#" [{"targets": ["10.0.0.1:80"], "labels": {"zone": "a", "locality": "east", "weight": "2.5",
-                       "state": "draining", "slot": "7", "job": "web"}}, {"targets": ["[::1]:81"]}]"#;
+                       "state": "draining", "ordinal": "7", "job": "web"}}, {"targets": ["[::1]:81"]}]"#;
         for (name, text) in [("web.toml", toml), ("web.json", json), ("web.json", file_sd), ("targets", file_sd)] {
             assert_eq!(list_of(name, text).await, Ok(full()), "{name}");
         }
@@ -277,8 +277,12 @@ mod tests {
                 "use ready, starting or draining",
             ),
             ("web.json", r#"[{"targets": ["a:1"], "labels": {"weight": "much"}}]"#, "[0]: the label weight is `much`"),
-            ("web.json", r#"[{"targets": ["a:1"], "labels": {"slot": "-1"}}]"#, "[0]: the label slot is `-1`: use a whole"),
-            ("web.json", r#"{"backends": [{"address": "1.2.3.4:5", "slot": -1}]}"#, "invalid value: integer `-1`"),
+            (
+                "web.json",
+                r#"[{"targets": ["a:1"], "labels": {"ordinal": "-1"}}]"#,
+                "[0]: the label ordinal is `-1`: use a whole",
+            ),
+            ("web.json", r#"{"backends": [{"address": "1.2.3.4:5", "ordinal": -1}]}"#, "invalid value: integer `-1`"),
             ("web.json", r#"[{"targets": ["10.0.0.1:80", "10.0.0.2"]}]"#, "[0].targets[1]: `10.0.0.2` is no address"),
             ("web.json", r#"{"backends": [{"address": "no.invalid:80"}]}"#, "cannot resolve no.invalid:80"),
         ];

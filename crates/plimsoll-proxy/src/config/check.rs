@@ -392,11 +392,16 @@ impl Rules<'_> {
             }
             return;
         };
-        let algorithm = cluster.subset.algorithm(identity, cluster.discovery.is_some());
-        if cluster.discovery.is_some() && algorithm.needs_client_index() {
+        let algorithm = cluster.subset.algorithm(identity, cluster.is_numbered());
+        if !cluster.is_numbered() && algorithm.needs_client_index() {
             let reason = format!("{algorithm} numbers the backends, and those of discovery have no fixed numbers");
-            let help = "write \"rendezvous\": another algorithm would move most connections at each change";
+            let help =
+                "write \"rendezvous\", or give each backend an ordinal, and add ordinals = true to the discovery";
             self.report(format!("{path}.algorithm"), reason, help);
+        } else if cluster.discovery.is_some() && !cluster.backends.is_empty() && algorithm.needs_client_index() {
+            let reason = format!("{algorithm} numbers the backends, and those of the file have no ordinals");
+            let help = "write \"rendezvous\", or move them into the list of the source";
+            self.report(format!("clusters.{name}.backends"), reason, help);
         } else if algorithm == Algorithm::Ledger {
             let reason = "needs a coordinator, which the configuration cannot name yet";
             let help = "write \"rocksteadier\", or \"deterministic\" where balance matters more than churn";

@@ -99,11 +99,16 @@ impl Cluster {
             localities: self.localities(),
             throttle: self.throttle.policy(),
             retry: self.retry.policy(),
-            subset: self.subset.choice(name, identity, self.discovery.is_some()),
+            subset: self.subset.choice(name, identity, self.is_numbered()),
             proxy_protocol: self.proxy_protocol,
             // Made of files, which are read with the configuration.
             tls: None,
         }
+    }
+
+    /// Whether each backend keeps its number: in a fixed list, or by its ordinal.
+    pub(super) fn is_numbered(&self) -> bool {
+        self.discovery.as_ref().is_none_or(|discovery| discovery.ordinals)
     }
 }
 

@@ -34,6 +34,8 @@ table! {
         pub hold: Option<Duration> = Some(MergeConfig::DEFAULT_HOLD), switch, FOLLOWED;
         /// The meaning of an empty list.
         pub on_empty: OnEmpty = OnEmpty::Keep, value_as(ON_EMPTY), FOLLOWED;
+        /// Whether each backend has an ordinal, a number of its own. A list without ordinals is refused.
+        pub ordinals: bool = false, value, FOLLOWED;
     }
     NEEDS = "file = \"web.json\"";
 }
@@ -44,6 +46,7 @@ pub(crate) struct Followed {
     pub(crate) origin: Origin,
     pub(crate) hold: Duration,
     pub(crate) on_empty: OnEmpty,
+    pub(crate) ordinals: bool,
 }
 
 /// The place that lists backends.
@@ -57,7 +60,12 @@ impl Discovery {
     /// The source, for a configuration in `folder`; `None` before [`Discovery::check`] only.
     pub(super) fn followed(&self, folder: &Path) -> Option<Followed> {
         let (_, origin) = self.origins(folder).next()?;
-        Some(Followed { origin, hold: self.hold.unwrap_or(Duration::ZERO), on_empty: self.on_empty })
+        Some(Followed {
+            origin,
+            hold: self.hold.unwrap_or(Duration::ZERO),
+            on_empty: self.on_empty,
+            ordinals: self.ordinals,
+        })
     }
 
     /// Reports unless there is exactly one source.

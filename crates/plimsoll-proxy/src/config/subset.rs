@@ -46,17 +46,17 @@ table! {
 }
 
 impl Subset {
-    /// The algorithm, which depends on whether the proxy has a number and the backends stay the same.
-    pub(super) fn algorithm(&self, identity: &Identity, is_changing: bool) -> Algorithm {
+    /// The algorithm, which depends on whether the proxy and the backends have fixed numbers.
+    pub(super) fn algorithm(&self, identity: &Identity, is_numbered: bool) -> Algorithm {
         let best =
-            if identity.index.is_some() && !is_changing { Algorithm::Rocksteadier } else { Algorithm::Rendezvous };
+            if identity.index.is_some() && is_numbered { Algorithm::Rocksteadier } else { Algorithm::Rendezvous };
         self.algorithm.unwrap_or(best)
     }
 
     /// The library's setting for the cluster of this name; `None`: connect to all.
-    pub(super) fn choice(&self, cluster: &str, identity: &Identity, is_changing: bool) -> Option<SubsetChoice> {
+    pub(super) fn choice(&self, cluster: &str, identity: &Identity, is_numbered: bool) -> Option<SubsetChoice> {
         let config = SubsetConfig {
-            algorithm: self.algorithm(identity, is_changing),
+            algorithm: self.algorithm(identity, is_numbered),
             size: self.size?,
             // Clusters of the same machines must not all leave out the same ones.
             seed: Backend::key_of(cluster),

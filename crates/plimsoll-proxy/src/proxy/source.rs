@@ -1,7 +1,7 @@
 //! The source of a cluster's backends, from its settings.
 
 use plimsoll::client::Cluster;
-use plimsoll::discover::{Discover, Endpoint, Fixed, FollowConfig};
+use plimsoll::discover::{Discover, Endpoint, Fixed, FollowConfig, Numbered};
 use plimsoll_discover::file::File;
 
 use crate::config::{Config, Followed, Origin};
@@ -26,20 +26,22 @@ impl Source {
     /// Has `cluster` follow it, in place of another unless the cluster is new.
     pub(super) fn put_in_force(&self, cluster: &Cluster, is_new: bool) {
         let fixed = self.fixed.clone();
-        let Some(Followed { origin, hold, on_empty }) = &self.followed else {
+        let Some(Followed { origin, hold, on_empty, ordinals }) = &self.followed else {
             return cluster.follow(Fixed::new(fixed));
         };
         let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved: Vec::new() };
         match origin {
-            Origin::File(path) => follow(cluster, File::new(path), config, is_new),
+            Origin::File(path) => follow(cluster, File::new(path), *ordinals, config, is_new),
         }
     }
 }
 
 /// A cluster that is not new goes on with its known backends.
-fn follow(cluster: &Cluster, source: impl Discover + 'static, config: FollowConfig, is_new: bool) {
-    match is_new {
-        true => cluster.follow_with(source, config),
-        false => cluster.follow_on(source, config),
+fn follow(cluster: &Cluster, source: impl Discover + 'static, ordinals: bool, config: FollowConfig, is_new: bool) {
+    match (ordinals, is_new) {
+        (false, true) => cluster.follow_with(source, config),
+        (false, false) => cluster.follow_on(source, config),
+        (true, true) => cluster.follow_with(Numbered(source), config),
+        (true, false) => cluster.follow_on(Numbered(source), config),
     }
 }
