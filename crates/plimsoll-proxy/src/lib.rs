@@ -54,6 +54,7 @@ mod request;
 mod request_body;
 pub mod route;
 mod sockets;
+mod state;
 mod worker;
 
 pub use batch::BatchListenerView;

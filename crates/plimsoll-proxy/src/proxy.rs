@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use plimsoll::client::Cluster;
 
 pub use self::error::Error;
-use self::running::{Running, RunningListener};
+use self::running::{Running, RunningListener, SavedLists};
 use crate::access_log::{AccessLog, Unprepared};
 use crate::batch::BatchListenerView;
 use crate::config::Config;
@@ -30,6 +30,7 @@ use crate::neighbours;
 use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
 use crate::sockets::{self, Bound, Sharing, Sockets};
+use crate::state::{SavedList, Saver, StateDir};
 use crate::worker::{Order, Worker};
 
 /// A running proxy.
@@ -43,6 +44,7 @@ pub struct Proxy {
     is_open: AtomicBool,
     reloads: Reloads,
     access_log: AccessLog,
+    saver: Saver,
     explain: Explain,
     pressure: Arc<Pressure>,
 }
@@ -146,6 +148,7 @@ impl Proxy {
             is_open: AtomicBool::new(false),
             reloads: Reloads::default(),
             access_log: AccessLog::default(),
+            saver: Saver::start(),
             explain: Explain::default(),
             pressure,
         };
@@ -193,11 +196,20 @@ impl Proxy {
             Unprepared::Output(cause) => Error::Config(config.unusable_access_log(&cause)),
             Unprepared::Thread(cause) => Error::Thread(cause),
         })?;
+        let state_dir = self.state_dir(&config)?;
         let lookup = {
-            let (config, known) = (Arc::clone(&config), self.running.lock().names.clone());
-            tokio::task::spawn_blocking(move || config.resolve(&known))
+            let (config, known, state_dir) =
+                (Arc::clone(&config), self.running.lock().names.clone(), state_dir.clone());
+            let news = self.running.lock().new_sources(&config);
+            tokio::task::spawn_blocking(move || {
+                let resolved = config.resolve(&known)?;
+                let read = |(name, source): (String, String)| {
+                    Some((name.clone(), SavedList::read(state_dir.as_deref()?, &name, &source)?))
+                };
+                Ok((resolved, news.into_iter().filter_map(read).collect::<SavedLists>()))
+            })
         };
-        let resolved = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
+        let (resolved, saved) = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
         if self.is_open.load(Ordering::Relaxed) {
             // Last, because clients that connect from then on are answered.
             Self::listen(&config, &bound)?;
@@ -213,7 +225,8 @@ impl Proxy {
         descriptors::prepare_for(&config);
         let (mut sockets, clusters) = {
             let mut running = self.running.lock();
-            let sockets = running.update(config, resolved, bound);
+            let sockets = running.update(config, resolved, bound, saved);
+            self.saver.follow(state_dir, running.lists());
             (sockets, running.clusters.values().cloned().collect::<Vec<Cluster>>())
         };
         // A cluster without a list would refuse requests that it can serve a moment later.
@@ -233,6 +246,16 @@ impl Proxy {
             let _ = done.await;
         }
         Ok(())
+    }
+
+    /// The folder for state: the one in use, or another one that can be used.
+    fn state_dir(&self, config: &Config) -> Result<Option<Arc<StateDir>>, Error> {
+        let Some(path) = config.state_dir() else { return Ok(None) };
+        if let Some(dir) = self.saver.dir().filter(|dir| dir.path() == path) {
+            return Ok(Some(dir));
+        }
+        let opened = StateDir::open(&path).map_err(|cause| Error::Config(config.unusable_state_dir(&path, &cause)))?;
+        Ok(Some(Arc::new(opened)))
     }
 
     fn not_draining(&self) -> Result<(), Error> {

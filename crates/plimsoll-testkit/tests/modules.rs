@@ -111,9 +111,10 @@ const LIBRARY: &[(&str, &[&str])] = &[
 const PROXY: &[(&str, &[&str])] = &[
     ("proxy", &[
         "access_log", "batch", "classify", "config", "degrade", "explain", "inbound", "limits",
-        "listener", "neighbours", "phase", "pressure", "sockets", "worker",
+        "listener", "neighbours", "phase", "pressure", "sockets", "state", "worker",
     ]),
     ("neighbours", &[]),
+    ("state", &[]),
     ("worker", &[
         "access_log", "batch", "classify", "config", "connection", "degrade", "explain", "fixed",
         "inbound", "limits", "listener", "phase", "request_body", "route",

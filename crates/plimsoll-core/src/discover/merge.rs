@@ -193,6 +193,10 @@ pub struct Merge<K, P> {
     hold_due: Option<Timestamp>,
     freshness: Freshness,
     answered: Option<Timestamp>,
+    /// Counts changes of the list to save.
+    revision: u64,
+    /// The present source listed backends that were believed.
+    is_listed: bool,
     is_failing: bool,
     is_empty: bool,
     /// The wait for the first list is over.
@@ -219,6 +223,8 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
             hold_due: None,
             freshness: Freshness::Waiting,
             answered: None,
+            revision: 0,
+            is_listed: false,
             is_failing: false,
             is_empty: false,
             is_waited: false,
@@ -235,7 +241,7 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         self.started = now;
         self.fixed_keys = fixed.iter().map(|(key, _)| key.clone()).collect();
         self.fixed = fixed;
-        (self.is_failing, self.is_empty, self.is_waited) = (false, false, false);
+        (self.is_listed, self.is_failing, self.is_empty, self.is_waited) = (false, false, false, false);
         self.gather.hurry(now);
     }
 
@@ -265,7 +271,9 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         self.is_empty = false;
         let is_first = core::mem::replace(&mut self.freshness, Freshness::Fresh) != Freshness::Fresh;
         let change = self.record(list);
+        self.is_listed = true;
         if change.is_any {
+            self.revision += 1;
             self.gather.on_change(now, change.is_urgent);
         }
         if is_first {
@@ -314,13 +322,22 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         &self.members
     }
 
-    /// The backends to save for a later process: those of the source, without those that are missing.
+    /// The backends to save for a later process: those of the source, without those that are absent.
     pub fn to_save(&self) -> impl Iterator<Item = Listed<K, P>> {
-        self.in_order().into_iter().filter(|(_, known)| known.absences == 0).map(|(key, known)| Listed {
+        let confirmations = self.config.confirmations.get();
+        let listed = self.in_order().into_iter().filter(move |(_, known)| known.absences < confirmations);
+        listed.map(|(key, known)| Listed {
             key: key.clone(),
             properties: known.properties.clone(),
             readiness: known.readiness,
         })
+    }
+
+    /// Grows with each change of the list to save. `None` until the source lists backends: they are those
+    /// of a saved list, or of a former source.
+    #[must_use]
+    pub fn revision(&self) -> Option<u64> {
+        self.is_listed.then_some(self.revision)
     }
 
     /// The origin of the members.

@@ -360,6 +360,34 @@ fn list_to_save_has_the_backends_of_the_source_that_are_not_missing() {
     assert_eq!((saved, source.keys().len()), (vec![3, 2], 11));
 }
 
+#[test]
+fn revision_grows_with_the_list_of_the_present_source_only() {
+    let saved = |source: &Source| source.merge.to_save().map(|listed| listed.key).collect::<Vec<_>>();
+    let config = MergeConfig { confirmations: NonZeroU32::new(2).unwrap(), ..MergeConfig::default() };
+    let mut source = Source::with(config, &[], ready([1, 2, 3]));
+    source.error();
+    source.list(vec![]);
+    assert_eq!((source.merge.revision(), saved(&source)), (None, vec![1, 2, 3]));
+    source.list(ready([1, 2, 3]));
+    let first = source.merge.revision();
+    assert!(first.is_some());
+    // A part of a long answer is none of the list.
+    for list in [vec![], ready([1, 2]), ready([1, 2, 3])] {
+        source.list(list);
+        assert_eq!((source.merge.revision(), saved(&source)), (first, vec![1, 2, 3]));
+    }
+    for _ in 0..2 {
+        source.list(ready([2, 1]));
+    }
+    assert!(source.merge.revision() > first);
+    assert_eq!(saved(&source), [2, 1]);
+    source.merge.renew(source.now, config, vec![]);
+    source.error();
+    assert_eq!(source.merge.revision(), None);
+    source.list(ready([2, 1]));
+    assert!(source.merge.revision() > first);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     List(Vec<Listed<u16, u32>>),

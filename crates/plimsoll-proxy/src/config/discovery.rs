@@ -7,6 +7,7 @@
 //! A kind of source is a key here, its [`Origin`], and its arm in `proxy::source`. A cluster has
 //! exactly one: two sources of one list would contradict each other on removals.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -54,6 +55,16 @@ pub(crate) struct Followed {
 pub(crate) enum Origin {
     /// A watched file.
     File(PathBuf),
+}
+
+/// The source in a few words, the same for the same source: a saved list counts for its source only.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // However the configuration is named on the command line.
+            Self::File(path) => write!(f, "file {}", std::path::absolute(path).as_ref().unwrap_or(path).display()),
+        }
+    }
 }
 
 impl Discovery {

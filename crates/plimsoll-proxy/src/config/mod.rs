@@ -40,6 +40,7 @@ mod retry;
 mod route;
 mod simple;
 mod spill;
+mod state_dir;
 mod subset;
 mod throttle;
 mod tls;

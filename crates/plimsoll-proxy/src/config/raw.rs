@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::explain::Explain;
 use super::listener::Listener;
 use super::pressure::MemoryLimit;
 use super::route::{HostPattern, Route};
+use super::state_dir;
 use super::subset::Identity;
 use super::value::LISTEN_ADDRESS;
 
@@ -40,6 +42,9 @@ table! {
         pub(super) threads: NonZeroUsize = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN), value,
             Effect::Restart("needs a restart (`plimsoll upgrade` does it without loss)");
         pub(super) max_memory: Option<MemoryLimit> = Some(MemoryLimit::default()), switch, Effect::Applied("at once");
+        // Off by default: nothing is written to a disk that the operator did not name.
+        pub(super) state_dir: Option<PathBuf> = None, switch_as(state_dir::FOLDER),
+            Effect::Applied("at once; all state is saved in the new folder, and stays in the old one");
         pub(super) admin: Admin = Admin::default(), table;
         pub(super) access_log: AccessLog = AccessLog::default(), table, Effect::Applied("from the next line on");
         pub(super) explain: Explain = Explain::default(), table;

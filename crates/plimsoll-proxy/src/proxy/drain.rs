@@ -20,6 +20,8 @@ pub(super) const DRAIN_LOOK: Duration = Duration::from_millis(50);
 const DRAIN_QUIET: Duration = Duration::from_millis(500);
 /// Time for what was cut off to be dropped, and so to be written into the access log.
 const CUT_OFF_GRACE: Duration = Duration::from_millis(200);
+/// Time for the last lists to be saved.
+const SAVE_GRACE: Duration = Duration::from_secs(1);
 /// Time for the last lines of the access log to be written.
 const FLUSH_GRACE: Duration = Duration::from_secs(1);
 
@@ -55,6 +57,7 @@ impl Proxy {
         let until = Instant::now() + self.config().drain().timeout;
         let closed = self.close_doors();
         self.advance(Phase::LameDuck);
+        self.saver.hand_over(SAVE_GRACE).await;
         let _ = timeout_at(until, closed).await;
         self.wait_for_clients(until).await;
         self.close(until).await;
@@ -69,6 +72,7 @@ impl Proxy {
         self.wait_for_clients(until).await;
         self.advance(Phase::Closed);
         self.wait_for_clients(Instant::now() + CUT_OFF_GRACE).await;
+        self.saver.flush(SAVE_GRACE).await;
         self.access_log.flush(FLUSH_GRACE).await;
     }
 

@@ -23,7 +23,11 @@ use crate::limits::Limits;
 use crate::listener::Shared;
 use crate::pressure::Pressure;
 use crate::sockets::{self, Bound};
+use crate::state::{SavedList, Target};
 use crate::worker::{ListenerPlan, Order, Plan, Worker};
+
+/// Lists that an earlier process saved, by cluster.
+pub(super) type SavedLists = BTreeMap<String, SavedList>;
 
 /// All that a config has brought about.
 pub(super) struct Running {
@@ -76,8 +80,9 @@ impl Running {
         config: Arc<Config>,
         resolved: Resolved,
         bound: HashMap<SocketAddr, Bound>,
+        saved: SavedLists,
     ) -> HashMap<SocketAddr, Vec<TcpListener>> {
-        self.update_clusters(&config, resolved.endpoints);
+        self.update_clusters(&config, resolved.endpoints, saved);
         self.names = resolved.names;
         self.update_inbound(&config);
         self.stale.limit(config.stale_answers());
@@ -86,7 +91,27 @@ impl Running {
         copies
     }
 
-    fn update_clusters(&mut self, config: &Config, mut endpoints: BTreeMap<String, Vec<Endpoint>>) {
+    /// The sources of clusters that do not run yet: their saved lists count.
+    pub(super) fn new_sources(&self, config: &Config) -> Vec<(String, String)> {
+        let new = config.clusters().keys().filter(|name| !self.clusters.contains_key(*name));
+        new.filter_map(|name| Some((name.clone(), config.followed(name)?.origin.to_string()))).collect()
+    }
+
+    /// The clusters with a source, whose lists are saved.
+    pub(super) fn lists(&self) -> BTreeMap<String, Target> {
+        let target = |(name, source): (&String, &Source)| {
+            let source = source.origin()?;
+            Some((name.clone(), Target { cluster: self.clusters.get(name)?.clone(), source }))
+        };
+        self.sources.iter().filter_map(target).collect()
+    }
+
+    fn update_clusters(
+        &mut self,
+        config: &Config,
+        mut endpoints: BTreeMap<String, Vec<Endpoint>>,
+        mut saved: SavedLists,
+    ) {
         // One that is removed lives on, checks included, until the last request and the last connection that can bring
         // one are gone: the task that checks it holds no handle.
         self.clusters.retain(|name, _| config.clusters().contains_key(name));
@@ -104,7 +129,8 @@ impl Running {
                 cluster.set_config(settings);
             }
             if source.is_fixed() || self.sources.get(name) != Some(&source) {
-                source.put_in_force(cluster, is_new);
+                let saved = saved.remove(name).map(|list| list.backends).unwrap_or_default();
+                source.put_in_force(cluster, is_new, saved);
                 self.sources.insert(name.clone(), source);
             }
         }

@@ -23,13 +23,19 @@ impl Source {
         self.followed.is_none()
     }
 
-    /// Has `cluster` follow it, in place of another unless the cluster is new.
-    pub(super) fn put_in_force(&self, cluster: &Cluster, is_new: bool) {
+    /// The description of the source; `None` if there are only the backends that are members always.
+    pub(super) fn origin(&self) -> Option<String> {
+        Some(self.followed.as_ref()?.origin.to_string())
+    }
+
+    /// Has `cluster` follow it, in place of another unless the cluster is new. A new cluster begins with
+    /// the `saved` list if it gets no answer.
+    pub(super) fn put_in_force(&self, cluster: &Cluster, is_new: bool, saved: Vec<Endpoint>) {
         let fixed = self.fixed.clone();
         let Some(Followed { origin, hold, on_empty, ordinals }) = &self.followed else {
             return cluster.follow(Fixed::new(fixed));
         };
-        let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved: Vec::new() };
+        let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
         match origin {
             Origin::File(path) => follow(cluster, File::new(path), *ordinals, config, is_new),
         }

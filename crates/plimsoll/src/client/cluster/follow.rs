@@ -158,6 +158,13 @@ impl Cluster {
         }
     }
 
+    /// Grows with each change of [`Cluster::listed`]. `None` until the present source lists backends, so
+    /// that a list is saved once, and for its own source.
+    #[must_use]
+    pub fn list_revision(&self) -> Option<u64> {
+        self.0.following.lock().merge.as_ref()?.revision()
+    }
+
     /// The last list of the source, to be saved for a later process ([`FollowConfig::saved`]).
     #[must_use]
     pub fn listed(&self) -> Vec<Endpoint> {
