@@ -5,5 +5,6 @@
 //! an error that names the place. The decision on the members is that of [`plimsoll_core::discover`].
 #![forbid(unsafe_code)]
 
+pub mod dns;
 pub mod file;
 pub mod kubernetes;

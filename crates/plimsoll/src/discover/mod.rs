@@ -7,7 +7,7 @@
 //!
 //! Two sources have one list: [`Fixed`] addresses, and names that [`resolve`] looks up, whose answer
 //! is a fixed list too. A source that changes is a [`Discover`] that yields more than once, such as a
-//! file (crate `plimsoll-discover`).
+//! file or a DNS name (crate `plimsoll-discover`).
 
 mod numbered;
 
