@@ -8,6 +8,7 @@
 //! exactly one: two sources of one list would contradict each other on removals.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use plimsoll::discover::OnEmpty;
 use plimsoll_config::{Checker, Choice, Effect, table};
 use plimsoll_core::discover::MergeConfig;
 
+use super::dns_name::{HostName, Resolver, ServiceName};
 use super::tls::FilePath;
 
 const ON_EMPTY: Choice<OnEmpty> =
@@ -31,6 +33,12 @@ table! {
     pub struct Discovery {
         /// A watched file with a list of backends.
         pub file: Option<FilePath> = None, optional, FOLLOWED;
+        /// A host name with a port: each of its addresses is a backend.
+        pub dns: Option<HostName> = None, optional, FOLLOWED;
+        /// A name with SRV records: each of their targets is a backend.
+        pub srv: Option<ServiceName> = None, optional, FOLLOWED;
+        /// The DNS server to ask for `dns` or `srv`. `None`: those of the system.
+        pub resolver: Option<Resolver> = None, optional, FOLLOWED;
         /// How long missing backends stay after a sudden loss of more than half of them.
         pub hold: Option<Duration> = Some(MergeConfig::DEFAULT_HOLD), switch, FOLLOWED;
         /// The meaning of an empty list.
@@ -38,7 +46,7 @@ table! {
         /// Whether each backend has an ordinal, a number of its own. A list without ordinals is refused.
         pub ordinals: bool = false, value, FOLLOWED;
     }
-    NEEDS = "file = \"web.json\"";
+    NEEDS = "file = \"web.json\" or dns = \"web.internal:8080\"";
 }
 
 /// A source to follow, with everything that decides on its members.
@@ -55,6 +63,10 @@ pub(crate) struct Followed {
 pub(crate) enum Origin {
     /// A watched file.
     File(PathBuf),
+    /// The addresses of a name, at this server or those of the system.
+    Dns(HostName, Option<SocketAddr>),
+    /// The targets of SRV records.
+    Srv(ServiceName, Option<SocketAddr>),
 }
 
 /// The source in a few words, the same for the same source: a saved list counts for its source only.
@@ -63,7 +75,18 @@ impl fmt::Display for Origin {
         match self {
             // However the configuration is named on the command line.
             Self::File(path) => write!(f, "file {}", std::path::absolute(path).as_ref().unwrap_or(path).display()),
+            Self::Dns(name, server) => write!(f, "dns {}{}", name.as_str(), At(*server)),
+            Self::Srv(name, server) => write!(f, "srv {}{}", name.as_str(), At(*server)),
         }
+    }
+}
+
+/// The DNS server of a source, if it is none of the system's.
+struct At(Option<SocketAddr>);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |server| write!(f, " at {server}"))
     }
 }
 
@@ -83,12 +106,24 @@ impl Discovery {
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         let named: Vec<_> = self.origins(Path::new("")).map(|(key, _)| key).collect();
         check_one(&named, path, checker);
+        let is_dns = self.dns.is_some() || self.srv.is_some();
+        if self.resolver.is_some() && !is_dns && checker.is_readable(path) {
+            let help = "add dns = \"web.internal:8080\" or srv = \"_http._tcp.web.internal\", or remove it";
+            checker.report(format!("{path}.resolver"), "has no effect: the source is no DNS name", help);
+        }
+        if self.ordinals && is_dns {
+            let help = "remove it, or list the backends in a file, each with its ordinal";
+            checker.report(format!("{path}.ordinals"), "DNS has no ordinals, so each answer would be an error", help);
+        }
     }
 
     /// The sources that are set, each with its key.
     fn origins(&self, folder: &Path) -> impl Iterator<Item = (&'static str, Origin)> {
         let file = self.file.as_ref().map(|file| Origin::File(file.within(folder)));
-        [("file", file)].into_iter().filter_map(|(key, origin)| Some((key, origin?)))
+        let server = self.resolver.map(|resolver| resolver.0);
+        let dns = self.dns.clone().map(|name| Origin::Dns(name, server));
+        let srv = self.srv.clone().map(|name| Origin::Srv(name, server));
+        [("file", file), ("dns", dns), ("srv", srv)].into_iter().filter_map(|(key, origin)| Some((key, origin?)))
     }
 }
 
@@ -96,7 +131,8 @@ fn check_one(named: &[&str], path: &str, checker: &mut Checker<'_>) {
     match named {
         // An unreadable one was reported already.
         [] if checker.is_readable(path) => {
-            let help = "add file = \"web.json\", or remove the table and list the backends";
+            let help =
+                "add file = \"web.json\" or dns = \"web.internal:8080\", or remove the table and list the backends";
             checker.report(path, "names no source", help);
         }
         [] | [_] => {}

@@ -24,6 +24,7 @@ mod customer;
 mod degraded;
 mod diff;
 mod discovery;
+mod dns_name;
 mod explain;
 mod files;
 mod forwarded;
@@ -82,6 +83,7 @@ pub use tls::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, Listene
 use bytes::Bytes;
 pub use discovery::Discovery;
 pub(crate) use discovery::{Followed, Origin};
+pub use dns_name::{HostName, Resolver, ServiceName};
 use files::Files;
 pub(crate) use path::normalise;
 use plimsoll::client::ClusterConfig;

@@ -2,6 +2,7 @@
 
 use plimsoll::client::Cluster;
 use plimsoll::discover::{Discover, Endpoint, Fixed, FollowConfig, Numbered};
+use plimsoll_discover::dns::{Dns, Srv};
 use plimsoll_discover::file::File;
 
 use crate::config::{Config, Followed, Origin};
@@ -38,6 +39,16 @@ impl Source {
         let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
         match origin {
             Origin::File(path) => follow(cluster, File::new(path), *ordinals, config, is_new),
+            Origin::Dns(name, server) => {
+                let source = Dns::new(name.as_str()).expect("the configuration has checked it");
+                let source = if let Some(server) = server { source.at(*server) } else { source };
+                follow(cluster, source, *ordinals, config, is_new);
+            }
+            Origin::Srv(name, server) => {
+                let source = Srv::new(name.as_str()).expect("the configuration has checked it");
+                let source = if let Some(server) = server { source.at(*server) } else { source };
+                follow(cluster, source, *ordinals, config, is_new);
+            }
         }
     }
 }
