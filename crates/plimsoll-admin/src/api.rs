@@ -1,26 +1,29 @@
 //! The requests that the admin API answers.
 
 mod answer;
+mod client;
 mod index;
+mod overrides;
 mod process;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use plimsoll::discover::OverrideCommand;
 use plimsoll_core::health::Reason;
 use serde::{Deserialize, Serialize};
 
 use self::answer::{Form, Problem};
+use self::client::Client;
 use self::index::PAGES;
 use crate::explain::Wanted;
-use crate::fleet::{Fleet, Missing, Readiness};
+use crate::fleet::{BackendOrder, Fleet, Readiness};
 use crate::host;
 use crate::metrics;
 use crate::shedding::{SheddingView, Windows};
@@ -45,9 +48,11 @@ pub fn router(fleet: Arc<dyn Fleet>) -> Router {
             Problem::new(StatusCode::NOT_FOUND, error, "GET / lists all pages")
         })
         .method_not_allowed_fallback(async || {
-            let help = "GET to read, POST for commands (drain, undrain, reload, upgrade): GET / lists all pages";
+            let help = "GET to read, POST for commands (drain, undrain, reload, upgrade), PUT, PATCH and DELETE for a \
+                        backend: GET / lists all pages";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method", help)
         })
+        .layer(DefaultBodyLimit::max(overrides::MAX_BODY))
         .layer(middleware::from_fn_with_state(Arc::clone(&fleet), no_foreign_page))
         .with_state(fleet)
 }
@@ -124,7 +129,7 @@ struct Backends {
 
 async fn backends(State(fleet): State<Shared>, form: Form, Path(name): Path<String>) -> Result<Response, Problem> {
     let cluster = find(&*fleet, &name)?.view;
-    let backends = cluster.backends.iter().map(|each| BackendView::of(each, cluster.at)).collect();
+    let backends = cluster.backends.iter().map(|each| BackendView::of(each, &cluster)).collect();
     Ok(form.json(&Backends { backends, cluster: name }))
 }
 
@@ -191,40 +196,42 @@ async fn explain_one(State(fleet): State<Shared>, form: Form, Path(id): Path<Str
 async fn drain(
     State(fleet): State<Shared>,
     form: Form,
+    client: Client,
     Path(place): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    let switched = switch(&*fleet, &place, Reason::Drained, |cluster, backend| fleet.drain(cluster, backend));
+    let switched = switch(&fleet, place, client, Reason::Drained).await;
     switched.map(|view| form.json(&view))
 }
 
 async fn undrain(
     State(fleet): State<Shared>,
     form: Form,
+    client: Client,
     Path(place): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    let switched = switch(&*fleet, &place, Reason::Undrained, |cluster, backend| fleet.undrain(cluster, backend));
+    let switched = switch(&fleet, place, client, Reason::Undrained).await;
     switched.map(|view| form.json(&view))
 }
 
-/// Does something with a backend, and shows it as it is then.
-fn switch(
-    fleet: &dyn Fleet,
-    (name, address): &(String, String),
+/// Drains or undrains a backend, and shows it as it is then.
+async fn switch(
+    fleet: &Shared,
+    (name, address): (String, String),
+    client: Client,
     reason: Reason,
-    act: impl FnOnce(&str, SocketAddr) -> Result<(), Missing>,
 ) -> Result<SwitchedView, Problem> {
-    let before = find(fleet, name)?;
-    let Ok(backend) = address.parse() else { return Err(Problem::no_backend(address, &before)) };
-    act(name, backend).map_err(|missing| match missing {
-        Missing::Cluster => Problem::no_cluster(name, &fleet.snapshot().clusters),
-        Missing::Backend => Problem::no_backend(address, &before),
-    })?;
-    let after = find(fleet, name)?;
+    let before = find(&**fleet, &name)?;
+    let Ok(backend) = address.parse() else { return Err(Problem::no_backend(&address, &before)) };
+    let command = OverrideCommand::Patch { weight: None, is_drained: Some(reason == Reason::Drained) };
+    let caller = client::address(&client);
+    let order = BackendOrder { cluster: name.clone(), backend, command, lasts: None, caller };
+    overrides::order(fleet, order).await?;
+    let after = find(&**fleet, &name)?;
     match after.view.backends.iter().find(|candidate| candidate.backend.address() == backend) {
-        Some(member) => Ok(SwitchedView::Member(Box::new(BackendView::of(member, after.view.at)))),
+        Some(member) => Ok(SwitchedView::Member(Box::new(BackendView::of(member, &after.view)))),
         None if after.has_outsiders() => Ok(SwitchedView::outside_subset(backend, reason)),
         // A reload has just removed it.
-        None => Err(Problem::no_backend(address, &after)),
+        None => Err(Problem::no_backend(&address, &after)),
     }
 }
 

@@ -34,6 +34,11 @@ impl Caller {
         Self { client, server: server.ok() }
     }
 
+    /// The address of the client.
+    pub(crate) fn address(self) -> SocketAddr {
+        self.client
+    }
+
     /// Whether the client may command the process. Reads a list of all connections, so it is to be called where that
     /// may take a while.
     pub(crate) fn check(self) -> Result<(), Stranger> {

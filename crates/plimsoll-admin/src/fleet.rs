@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use crate::control::Control;
+use plimsoll::discover::{Endpoint, OverrideCommand};
+
+use crate::control::{Control, Declined};
 use crate::explain::{Explained, Wanted};
 use crate::snapshot::FleetSnapshot;
 
@@ -23,22 +26,53 @@ pub trait Fleet: Send + Sync + 'static {
     /// The latest requests of which something is remembered, the latest first: as many as are wanted, of those that are.
     fn explain(&self, wanted: &Wanted) -> Explained;
 
-    /// Gives a backend no new requests from now on.
+    /// Obeys an operator's word on one backend. It may write a file, so it may take a while.
     ///
     /// # Errors
-    /// When there is no such cluster or backend.
-    fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing>;
-
-    /// Takes a backend back after [`Fleet::drain`].
-    ///
-    /// # Errors
-    /// When there is no such cluster or backend.
-    fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing>;
+    /// When there is no such cluster or backend, and for the other reasons of [`Refused`].
+    fn override_backend(&self, order: BackendOrder) -> Result<Obeyed, Refused>;
 
     /// The process, if it takes commands.
     fn control(&self) -> Option<&dyn Control> {
         None
     }
+}
+
+/// An operator's word on one backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendOrder {
+    /// The name of the cluster.
+    pub cluster: String,
+    /// The address of the backend.
+    pub backend: SocketAddr,
+    /// The change.
+    pub command: OverrideCommand<Endpoint>,
+    /// Its duration. `None`: until it is revoked.
+    pub lasts: Option<Duration>,
+    /// The client, for the log.
+    pub caller: Option<SocketAddr>,
+}
+
+/// The outcome of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obeyed {
+    /// Backends of the cluster that are left: not removed, and not drained by hand.
+    pub serving: usize,
+    /// Whether the change outlives the process.
+    pub is_persistent: bool,
+    /// The reason why it could not be saved.
+    pub error: Option<String>,
+}
+
+/// An order without effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The cluster or the backend is unknown.
+    Missing(Missing),
+    /// The cluster has as many overrides as it may have.
+    TooMany,
+    /// For another reason.
+    Declined(Declined),
 }
 
 /// Whether new requests are welcome.

@@ -21,6 +21,10 @@
 //! | `POST /api/v1/process/reload` | reads the config again; 200 when it is in force, 422 with the problems when not |
 //! | `POST /api/v1/process/upgrade` | hands over to a successor; 200 when it serves, 422 with the reason when not |
 //! | `POST /api/v1/process/drain` | begins to drain, 202 |
+//! | `PUT /api/v1/clusters/{name}/backends/{address}` | the backend by hand: added, or changed in place |
+//! | `PATCH /api/v1/clusters/{name}/backends/{address}` | another weight, or a drain |
+//! | `DELETE /api/v1/clusters/{name}/backends/{address}` | removed; with `?revoke`, no change by hand any more |
+//! | `GET /api/v1/clusters/{name}/overrides` | all changes by hand |
 //! | `POST /api/v1/clusters/{name}/backends/{address}/drain` | no new requests to this backend |
 //! | `POST /api/v1/clusters/{name}/backends/{address}/undrain` | back again, by way of a check |
 //!
@@ -28,8 +32,8 @@
 //!
 //! An error is `{"error": ..., "help": ...}`. What a web page of another origin made a browser send is
 //! refused: the API listens at loopback, where browsers are too. So is what asks for a name that is not the fleet's
-//! ([`Fleet::is_called`]). Commands to the process are taken from
-//! its own user and from root, on its own machine.
+//! ([`Fleet::is_called`]). Commands to the process, and changes of its
+//! backends, are taken from its own user and from root, on its own machine.
 
 #![forbid(unsafe_code)]
 
@@ -55,11 +59,13 @@ pub use explain::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, QuotaExplained, Remembered,
     Wanted,
 };
-pub use fleet::{Fleet, Missing, Readiness};
+pub use fleet::{BackendOrder, Fleet, Missing, Obeyed, Readiness, Refused};
 pub use metrics::encode;
 pub use serve::serve;
 pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};
 pub use snapshot::{
     BatchSnapshot, ClusterSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
 };
-pub use view::{BackendView, BatchView, ClusterView, LocalityView, SpreadView, StateCounts, SwitchedView};
+pub use view::{
+    BackendView, BatchView, ClusterView, LocalityView, OverrideShown, SpreadView, StateCounts, SwitchedView,
+};

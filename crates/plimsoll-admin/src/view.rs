@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use plimsoll::client;
-use plimsoll_core::Timestamp;
+use plimsoll::discover::OverrideChange;
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::spread;
 use serde::Serialize;
@@ -27,6 +29,8 @@ pub struct ClusterView {
     pub localities: Vec<LocalityView>,
     /// All backends that it has; with a subset, more than those.
     pub known: usize,
+    /// Changes of single backends by hand.
+    pub overrides: usize,
     /// Requests in flight, all backends together.
     pub in_flight: u64,
     /// Requests that wait for a backend.
@@ -159,6 +163,61 @@ pub struct BackendView {
     pub failures: u64,
     /// Connections open.
     pub connections: u64,
+    /// Changes by hand.
+    pub overrides: Vec<OverrideShown>,
+}
+
+/// A change of a backend by hand.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OverrideShown {
+    /// The address of the backend.
+    pub address: String,
+    /// `"added"`, `"removed"`, `"weight"` or `"drained"`.
+    pub kind: &'static str,
+    /// Its end by the wall clock, in seconds; `null`: when it is revoked.
+    pub until: Option<String>,
+    /// The weight, of an addition or a weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// The zone of an addition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// The locality of an addition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locality: Option<String>,
+}
+
+impl From<&client::OverrideView> for OverrideShown {
+    fn from(view: &client::OverrideView) -> Self {
+        let (weight, endpoint) = match &view.change {
+            OverrideChange::Added(endpoint) => (Some(endpoint.weight.as_f64()), Some(endpoint)),
+            OverrideChange::Weight(weight) => (Some(weight.as_f64()), None),
+            OverrideChange::Removed | OverrideChange::Drained => (None, None),
+        };
+        let text = |text: &Arc<str>| text.to_string();
+        Self {
+            address: view.address.to_string(),
+            kind: view.change.kind().name(),
+            until: view.remaining.map(wall_clock),
+            weight,
+            zone: endpoint.and_then(|endpoint| endpoint.zone.as_ref()).map(text),
+            locality: endpoint.and_then(|endpoint| endpoint.locality.as_ref()).map(text),
+        }
+    }
+}
+
+/// The time after `remaining`, to the nearest second, so that two answers name the same.
+fn wall_clock(remaining: Duration) -> String {
+    let until = SystemTime::now() + remaining + Duration::from_millis(500);
+    humantime::format_rfc3339_seconds(until).to_string()
+}
+
+/// The overrides of one address. They are sorted by address.
+pub(crate) fn overrides_of(cluster: &client::ClusterView, address: SocketAddr) -> &[client::OverrideView] {
+    let overrides = &cluster.overrides;
+    let begin = overrides.partition_point(|each| each.address < address);
+    let end = overrides.partition_point(|each| each.address <= address);
+    &overrides[begin..end]
 }
 
 /// A backend that was just drained or undrained.
@@ -205,6 +264,7 @@ impl From<&client::ClusterView> for ClusterView {
             },
             localities: cluster.localities.iter().map(LocalityView::from).collect(),
             known: cluster.known,
+            overrides: cluster.overrides.len(),
             in_flight: backends.iter().map(|backend| u64::from(backend.snapshot.active)).sum(),
             waiting: cluster.waiting,
             requests: backends.iter().map(|backend| backend.snapshot.requests).sum(),
@@ -245,8 +305,9 @@ pub(crate) fn utilization_spread(cluster: &client::ClusterView) -> Option<Spread
 }
 
 impl BackendView {
-    /// A backend at `now`, the moment of its cluster's view.
-    pub(crate) fn of(view: &client::BackendView, now: Timestamp) -> Self {
+    /// A backend of `cluster`.
+    pub(crate) fn of(view: &client::BackendView, cluster: &client::ClusterView) -> Self {
+        let now = cluster.at;
         let client::BackendView { backend, locality, snapshot, counts } = view;
         let load = snapshot.report.map(|(_, load)| load);
         Self {
@@ -266,6 +327,7 @@ impl BackendView {
             requests: snapshot.requests,
             failures: snapshot.failures,
             connections: counts.connections_open(),
+            overrides: overrides_of(cluster, backend.address()).iter().map(OverrideShown::from).collect(),
         }
     }
 }

@@ -62,5 +62,5 @@ pub use degrade::StaleView;
 pub use inbound::InboundView;
 pub use pressure::PressureView;
 pub use printable::printable;
-pub use proxy::{Error, ListenerView, Proxy, Reloads};
+pub use proxy::{Error, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, Proxy, Reloads};
 pub use sockets::Sockets;

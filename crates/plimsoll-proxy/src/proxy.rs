@@ -5,6 +5,7 @@
 
 mod drain;
 mod error;
+mod overrides;
 mod running;
 mod source;
 
@@ -19,6 +20,8 @@ use parking_lot::Mutex;
 use plimsoll::client::Cluster;
 
 pub use self::error::Error;
+use self::overrides::Overriding;
+pub use self::overrides::{OverrideDone, OverrideOrder, OverrideRefused};
 use self::running::{Running, RunningListener, SavedLists};
 use crate::access_log::{AccessLog, Unprepared};
 use crate::batch::BatchListenerView;
@@ -39,6 +42,8 @@ pub struct Proxy {
     running: Mutex<Running>,
     /// One change of config at a time.
     changing: tokio::sync::Mutex<()>,
+    /// One change of a backend by hand at a time.
+    overriding: Mutex<Overriding>,
     life: Life,
     /// It listens and accepts.
     is_open: AtomicBool,
@@ -144,6 +149,7 @@ impl Proxy {
             workers,
             running: Mutex::new(Running::new(Arc::clone(&config), Arc::clone(&pressure))),
             changing: tokio::sync::Mutex::default(),
+            overriding: Mutex::default(),
             life: Life::new(),
             is_open: AtomicBool::new(false),
             reloads: Reloads::default(),

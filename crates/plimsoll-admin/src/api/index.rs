@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use serde::Serialize;
 
 use super::answer::Form;
-use super::{Shared, process};
+use super::{Shared, overrides, process};
 
 /// A page.
 #[derive(Serialize)]
@@ -36,8 +36,20 @@ const fn post_page(path: &'static str, summary: &'static str, route: fn() -> Met
     Page { method: "POST", path, summary, route }
 }
 
+const fn page(
+    method: &'static str,
+    path: &'static str,
+    summary: &'static str,
+    route: fn() -> MethodRouter<Shared>,
+) -> Page {
+    Page { method, path, summary, route }
+}
+
+/// One backend.
+const BACKEND: &str = "/api/v1/clusters/{name}/backends/{address}";
+
 /// All pages.
-pub(super) static PAGES: [Page; 17] = [
+pub(super) static PAGES: [Page; 22] = [
     get_page("/", "this index; JSON with Accept: application/json", || get(index)),
     get_page("/healthz", "200 while the process runs", || get(async || "ok\n")),
     get_page("/readyz", "200 while it takes requests, else 503 with the reason", || get(super::ready)),
@@ -46,6 +58,15 @@ pub(super) static PAGES: [Page; 17] = [
     get_page("/api/v1/clusters/{name}", "one cluster", || get(super::cluster)),
     get_page("/api/v1/clusters/{name}/backends", "its backends: state and reason, weight, load, latency", || {
         get(super::backends)
+    }),
+    get_page(BACKEND, "one backend", || get(overrides::show)),
+    page("PUT", BACKEND, "add or change a backend by hand; body {weight, zone, locality}, ?for=10m", || {
+        put(overrides::put)
+    }),
+    page("PATCH", BACKEND, "weigh or drain it; body {weight, state}, ?for=10m", || patch(overrides::patch)),
+    page("DELETE", BACKEND, "remove it, ?for=10m, or end all changes by hand: ?revoke", || delete(overrides::delete)),
+    get_page("/api/v1/clusters/{name}/overrides", "changes of its backends by hand, and their ends", || {
+        get(overrides::list)
     }),
     post_page("/api/v1/clusters/{name}/backends/{address}/drain", "send no new requests to this backend", || {
         post(super::drain)
@@ -87,7 +108,7 @@ async fn index(form: Form) -> Response {
 fn text() -> String {
     let mut text = format!("plimsoll {} admin API\n\n", env!("CARGO_PKG_VERSION"));
     for Page { method, path, summary, .. } in &PAGES {
-        let _ = writeln!(text, "{method:<4} {path:<52} {summary}");
+        let _ = writeln!(text, "{method:<6} {path:<52} {summary}");
     }
     text
 }

@@ -1,18 +1,15 @@
 //! Requests about the process: its status, and the commands reload, upgrade and drain.
 
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::Shared;
 use super::answer::{Form, Problem};
-use crate::caller::{Caller, Stranger};
+use super::client::{Client, check};
 use crate::control::{Control, Declined};
 use crate::fleet::Fleet;
-
-/// The client; `None` where the API is not served by this crate.
-type Client = Option<Extension<Caller>>;
 
 pub(super) async fn status(State(fleet): State<Shared>, form: Form) -> Result<Response, Problem> {
     Ok(form.json(&find(&*fleet)?.status()))
@@ -46,25 +43,8 @@ fn find(fleet: &dyn Fleet) -> Result<&dyn Control, Problem> {
 
 /// The process, for a client that may command it.
 async fn commanded(fleet: &dyn Fleet, client: Client) -> Result<&dyn Control, Problem> {
-    let checked = match client {
-        None => Err(Stranger::Remote),
-        // Reads a file that is long where there are many connections.
-        Some(Extension(caller)) => {
-            tokio::task::spawn_blocking(move || caller.check()).await.unwrap_or(Err(Stranger::OtherUser))
-        }
-    };
-    let (error, help) = match checked {
-        Ok(()) => return find(fleet),
-        Err(Stranger::Remote) => (
-            "the process takes commands from its own machine only",
-            "run `plimsoll reload`, `upgrade` or `drain` on the machine of the proxy, or in its container",
-        ),
-        Err(Stranger::OtherUser) => (
-            "the process takes commands from its own user and from root only",
-            "run the command as the user of the proxy, or as root",
-        ),
-    };
-    Err(Problem::new(StatusCode::FORBIDDEN, error, help))
+    check(client, "the process takes commands").await?;
+    find(fleet)
 }
 
 fn declined(declined: Declined) -> Problem {
@@ -86,9 +66,10 @@ mod tests {
     use super::*;
     use crate::api::router;
     use crate::api::tests::{Still, fleet};
+    use crate::caller::Caller;
     use crate::control::{Pending, ProcessView, ReloadView, UpgradeView};
     use crate::explain::{Explained, Wanted};
-    use crate::fleet::{Missing, Readiness};
+    use crate::fleet::{BackendOrder, Obeyed, Readiness, Refused};
     use crate::snapshot::FleetSnapshot;
 
     /// A fleet in a process that notes its commands: it refuses each reload, and has a successor at once.
@@ -110,11 +91,8 @@ mod tests {
         fn explain(&self, wanted: &Wanted) -> Explained {
             self.fleet.explain(wanted)
         }
-        fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
-            self.fleet.drain(cluster, backend)
-        }
-        fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
-            self.fleet.undrain(cluster, backend)
+        fn override_backend(&self, order: BackendOrder) -> Result<Obeyed, Refused> {
+            self.fleet.override_backend(order)
         }
         fn control(&self) -> Option<&dyn Control> {
             Some(self)

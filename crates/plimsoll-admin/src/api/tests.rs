@@ -1,5 +1,6 @@
 //! Requests to the API over a fleet that stands still.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -17,6 +18,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::explain::{Explained, Explanation, Marks, Remembered};
+use crate::fleet::{Missing, Obeyed, Refused};
 use crate::snapshot::{
     BatchSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
 };
@@ -157,7 +159,14 @@ pub(crate) fn fleet() -> Still {
         },
         ..FleetSnapshot::default()
     };
-    Still { snapshot: Mutex::new(snapshot), readiness: Readiness::Ready, outside_subset: None }
+    Still {
+        snapshot: Mutex::new(snapshot),
+        readiness: Readiness::Ready,
+        outside_subset: None,
+        orders: Mutex::default(),
+        obeyed: Obeyed { serving: 4, is_persistent: true, error: None },
+        refusal: None,
+    }
 }
 
 /// Half a minute in which four requests a second of half a CPU-second come, of which each fourth is turned away.
@@ -183,10 +192,14 @@ fn throttled() -> Summary {
 
 /// A fleet in which nothing happens but what is asked for.
 pub(crate) struct Still {
-    snapshot: Mutex<FleetSnapshot>,
-    readiness: Readiness,
+    pub(crate) snapshot: Mutex<FleetSnapshot>,
+    pub(crate) readiness: Readiness,
     /// A backend that its one cluster knows and is not connected to.
-    outside_subset: Option<SocketAddr>,
+    pub(crate) outside_subset: Option<SocketAddr>,
+    /// The orders that it obeyed. It shows the effect of drains only.
+    pub(crate) orders: Mutex<Vec<BackendOrder>>,
+    pub(crate) obeyed: Obeyed,
+    pub(crate) refusal: Option<Refused>,
 }
 
 impl Still {
@@ -245,12 +258,21 @@ impl Fleet for Still {
         Explained { requests, remembered: remembered.to_vec() }
     }
 
-    fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
-        self.set(cluster, backend, Health::LameDuck, Reason::Drained)
-    }
-
-    fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
-        self.set(cluster, backend, Health::Connecting, Reason::Undrained)
+    fn override_backend(&self, order: BackendOrder) -> Result<Obeyed, Refused> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        let (state, reason) = match order.command {
+            OverrideCommand::Patch { is_drained: Some(false), .. } => (Health::Connecting, Reason::Undrained),
+            _ => (Health::LameDuck, Reason::Drained),
+        };
+        let is_put = matches!(order.command, OverrideCommand::Put(_));
+        match self.set(&order.cluster, order.backend, state, reason) {
+            Err(Missing::Backend) if is_put => {}
+            outcome => outcome.map_err(Refused::Missing)?,
+        }
+        self.orders.lock().push(order);
+        Ok(self.obeyed.clone())
     }
 }
 
@@ -327,7 +349,7 @@ async fn backends_show_state_load_and_counts() {
         json!({
             "address": "127.0.0.1:1", "locality": "near", "state": "healthy", "reason": "check-passed", "since_s": 1.5, "in_flight": 3,
             "weight": 0.5, "qps": 100.0, "eps": 2.0, "utilization": 0.8, "report_age_s": 1.0, "latency_ms": 4.0,
-            "error_share": 0.25, "requests": 100, "failures": 9, "connections": 2
+            "error_share": 0.25, "requests": 100, "failures": 9, "connections": 2, "overrides": []
         })
     );
     assert_eq!(answer["backends"][3]["qps"], Value::Null, "what a backend does not report is not zero");
@@ -508,9 +530,10 @@ async fn the_index_lists_every_page_as_text_and_as_json() {
     for page in pages {
         let path = page["path"].as_str().unwrap().replace("{name}", "web").replace("{address}", "127.0.0.1:1");
         let path = path.replace("{id}", "1");
-        let answer = send(&fleet, page["method"].as_str().unwrap(), &path, &[]).await;
-        // This fleet is no process that takes commands, which its pages say.
-        let is_command = path.starts_with("/api/v1/process");
+        let method = page["method"].as_str().unwrap();
+        let answer = send(&fleet, method, &path, &[]).await;
+        // This fleet is no process that takes commands, and this client is a stranger.
+        let is_command = path.starts_with("/api/v1/process") || ["PUT", "PATCH", "DELETE"].contains(&method);
         assert!(answer.status == 200 || is_command && answer.status < 405, "{page}: {}", answer.text);
         assert!(!page["summary"].as_str().unwrap().is_empty());
     }

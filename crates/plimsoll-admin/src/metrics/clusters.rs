@@ -1,6 +1,7 @@
 //! Clusters and their backends, in the order in which a request meets what is counted.
 
 use plimsoll::client::{BackendCounts, BackendView, ClusterView, NoRetryReason};
+use plimsoll::discover::OverrideKind;
 use plimsoll_core::health::State;
 use plimsoll_core::shedding::{Summary, Verdict};
 use plimsoll_core::signal::Signal;
@@ -318,6 +319,20 @@ pub(super) static CLUSTERS: &[Metric] = &[
         labels: CLUSTER,
         help: "Backends of the cluster, those outside the subset included",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.known as f64)),
+    },
+    Metric {
+        name: "backend_overrides",
+        kind: MetricType::Gauge,
+        labels: &["cluster", "kind"],
+        help: "Changes of single backends by hand that are in force: added, removed, weight, drained",
+        fill: |s, out| {
+            clusters(s, |c| {
+                for kind in OverrideKind::ALL {
+                    let count = c.overrides.iter().filter(|each| each.change.kind() == kind).count();
+                    out.gauge(&[&c.name, kind.name()], count as f64);
+                }
+            });
+        },
     },
     Metric {
         name: "waiting_requests",

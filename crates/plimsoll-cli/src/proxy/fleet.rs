@@ -1,16 +1,18 @@
 //! The proxy as the admin API wants to see it: copies what the proxy and its clusters know, computes nothing.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll::client::Cluster;
 use plimsoll_admin::{
-    BatchSnapshot, ClusterSnapshot, Control, Explained, Fleet, FleetSnapshot, InboundSnapshot, ListenerSnapshot,
-    Missing, Pending, PressureSnapshot, ProcessView, Readiness, ReloadView, StaleSnapshot, UpgradeView, Wanted,
+    BackendOrder, BatchSnapshot, ClusterSnapshot, Control, Declined, Explained, Fleet, FleetSnapshot, InboundSnapshot,
+    ListenerSnapshot, Missing, Obeyed, Pending, PressureSnapshot, ProcessView, Readiness, Refused, ReloadView,
+    StaleSnapshot, UpgradeView, Wanted,
 };
 use plimsoll_core::health::State;
-use plimsoll_proxy::{BatchListenerView, InboundView, PressureView, Proxy, StaleView};
+use plimsoll_proxy::{
+    BatchListenerView, InboundView, OverrideDone, OverrideOrder, OverrideRefused, PressureView, Proxy, StaleView,
+};
 
 use super::control::Controls;
 use super::explain;
@@ -52,16 +54,6 @@ impl ProxyFleet {
     pub(super) fn without_healthy<'n>(&self, names: &'n [String]) -> Option<&'n str> {
         let is_unserved = |name: &&String| self.proxy.cluster(name).is_some_and(|cluster| !is_served(&cluster));
         names.iter().find(is_unserved).map(String::as_str)
-    }
-
-    fn switch(
-        &self,
-        cluster: &str,
-        backend: SocketAddr,
-        how: impl Fn(&Cluster, SocketAddr) -> bool,
-    ) -> Result<(), Missing> {
-        let cluster = self.proxy.cluster(cluster).ok_or(Missing::Cluster)?;
-        how(&cluster, backend).then_some(()).ok_or(Missing::Backend)
     }
 }
 
@@ -131,12 +123,19 @@ impl Fleet for ProxyFleet {
         explain::explained(&self.proxy.explanations(), wanted, &localities)
     }
 
-    fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
-        self.switch(cluster, backend, Cluster::drain)
-    }
-
-    fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
-        self.switch(cluster, backend, Cluster::undrain)
+    fn override_backend(&self, order: BackendOrder) -> Result<Obeyed, Refused> {
+        let BackendOrder { cluster, backend, command, lasts, caller } = order;
+        let order = OverrideOrder { cluster, backend, command, lasts, caller };
+        match self.proxy.override_backend(&order) {
+            Ok(OverrideDone { serving, is_persistent, error }) => Ok(Obeyed { serving, is_persistent, error }),
+            Err(OverrideRefused::NoCluster) => Err(Refused::Missing(Missing::Cluster)),
+            Err(OverrideRefused::NoBackend) => Err(Refused::Missing(Missing::Backend)),
+            Err(OverrideRefused::TooMany) => Err(Refused::TooMany),
+            Err(OverrideRefused::HandingOver) => Err(Refused::Declined(Declined {
+                error: "a successor of this process starts, and would not learn of the change".to_owned(),
+                help: "send it again: the successor answers within seconds".to_owned(),
+            })),
+        }
     }
 
     fn control(&self) -> Option<&dyn Control> {

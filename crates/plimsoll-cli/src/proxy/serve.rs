@@ -263,6 +263,7 @@ impl Server {
 
     /// Starts a successor with all sockets.
     async fn hand_over(&self) -> UpgradeView {
+        self.proxy.freeze_overrides(true);
         let sockets = self.proxy.sockets().and_then(|mut sockets| {
             sockets.extend(self.admin.socket()?);
             Ok(sockets)
@@ -283,6 +284,7 @@ impl Server {
                 UpgradeView { result: "serving", pid: Some(process), error: None }
             }
             Err(error) => {
+                self.proxy.freeze_overrides(false);
                 let error = format!("{error:#}");
                 tracing::error!(error, "no upgrade: this process goes on");
                 self.controls.on_failed_upgrade(&error);

@@ -375,7 +375,7 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
     /// Whether the source lists this backend, in any state, or may do so: there was no list yet. Fixed and
     /// held backends count as listed.
     #[must_use]
-    pub fn is_listed(&self, key: &K) -> bool {
+    pub fn may_list(&self, key: &K) -> bool {
         self.freshness == Freshness::Waiting || self.fixed_keys.contains(key) || self.known.contains_key(key)
     }
 

@@ -10,19 +10,19 @@
 //! backend that the operator removed. The layer is no part of `Merge` for a reason: a loss is judged
 //! by the lists of the source alone, and the end of an override restores exactly the source's word.
 //!
-//! Each address has at most one override of each [`Kind`], and an addition and a removal exclude each
+//! Each address has at most one override of each [`OverrideKind`], and an addition and a removal exclude each
 //! other. Each has an end of its own, so a weight for an hour outlives a drain of ten minutes.
 //!
 //! | command | effect |
 //! |---|---|
-//! | [`Put`](Command::Put) | a member with exactly these properties, whatever its source lists |
-//! | [`Remove`](Command::Remove) | no member, whatever its source lists; one that was only added is forgotten |
-//! | [`Patch`](Command::Patch) | another weight, or a drain, while the backend is a member |
-//! | [`Revoke`](Command::Revoke) | the source's word again |
+//! | [`Put`](OverrideCommand::Put) | a member with exactly these properties, whatever its source lists |
+//! | [`Remove`](OverrideCommand::Remove) | no member, whatever its source lists; one that was only added is forgotten |
+//! | [`Patch`](OverrideCommand::Patch) | another weight, or a drain, while the backend is a member |
+//! | [`Revoke`](OverrideCommand::Revoke) | the source's word again |
 //!
 //! An override of an address that its source lists no more stays, and holds again when it is listed
 //! again. Where that is weak: an address that is put stays a member although its source removed it,
-//! and may belong to another service by then. A [`Patch`](Command::Patch) has no such risk.
+//! and may belong to another service by then. A [`Patch`](OverrideCommand::Patch) has no such risk.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -35,7 +35,7 @@ pub const MAX_OVERRIDES: usize = 1_000;
 
 /// The kind of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum OverrideKind {
     /// The backend is a member whatever its source lists.
     Added,
     /// The backend is no member whatever its source lists.
@@ -46,7 +46,7 @@ pub enum Kind {
     Drained,
 }
 
-impl Kind {
+impl OverrideKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Added, Self::Removed, Self::Weight, Self::Drained];
 
@@ -64,7 +64,7 @@ impl Kind {
 
 /// A change of one backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change<P> {
+pub enum OverrideChange<P> {
     /// It is a member with these properties.
     Added(P),
     /// It is no member.
@@ -75,15 +75,15 @@ pub enum Change<P> {
     Drained,
 }
 
-impl<P> Change<P> {
+impl<P> OverrideChange<P> {
     /// Its kind.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> OverrideKind {
         match self {
-            Self::Added(_) => Kind::Added,
-            Self::Removed => Kind::Removed,
-            Self::Weight(_) => Kind::Weight,
-            Self::Drained => Kind::Drained,
+            Self::Added(_) => OverrideKind::Added,
+            Self::Removed => OverrideKind::Removed,
+            Self::Weight(_) => OverrideKind::Weight,
+            Self::Drained => OverrideKind::Drained,
         }
     }
 }
@@ -94,14 +94,14 @@ pub struct Override<K, P> {
     /// The address of the backend.
     pub key: K,
     /// The change.
-    pub change: Change<P>,
+    pub change: OverrideChange<P>,
     /// Its end. `None`: when it is revoked.
     pub ends: Option<Timestamp>,
 }
 
 /// The word of an operator on one backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Command<P> {
+pub enum OverrideCommand<P> {
     /// It is a member with these properties. Ends all other overrides of the address.
     Put(P),
     /// It is no member. An address that was only added is forgotten, with all of its overrides.
@@ -119,7 +119,7 @@ pub enum Command<P> {
 
 /// The reason why a command has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandError {
+pub enum OverrideError {
     /// Neither the source nor an override knows the address.
     Unknown,
     /// The cluster has [`MAX_OVERRIDES`].
@@ -192,24 +192,24 @@ impl<K: Ord + Clone, P: Clone> Overrides<K, P> {
     pub fn obey(
         &mut self,
         key: &K,
-        command: Command<P>,
+        command: OverrideCommand<P>,
         ends: Option<Timestamp>,
         is_listed: bool,
-    ) -> Result<(), CommandError> {
+    ) -> Result<(), OverrideError> {
         let known = self.entries.get(key);
-        let is_put = matches!(command, Command::Put(_));
+        let is_put = matches!(command, OverrideCommand::Put(_));
         if !is_put && !is_listed && known.is_none() {
-            return Err(CommandError::Unknown);
+            return Err(OverrideError::Unknown);
         }
         let mut entry = known.cloned().unwrap_or_default();
         let former = entry.len();
         match command {
-            Command::Put(properties) => {
+            OverrideCommand::Put(properties) => {
                 entry = Entry { membership: Some(Timed { value: Some(properties), ends }), ..Entry::default() };
             }
-            Command::Remove if entry.is_added() && !is_listed => entry = Entry::default(),
-            Command::Remove => entry.membership = Some(Timed { value: None, ends }),
-            Command::Patch { weight, is_drained } => {
+            OverrideCommand::Remove if entry.is_added() && !is_listed => entry = Entry::default(),
+            OverrideCommand::Remove => entry.membership = Some(Timed { value: None, ends }),
+            OverrideCommand::Patch { weight, is_drained } => {
                 if let Some(weight) = weight {
                     entry.weight = weight.map(|value| Timed { value, ends });
                 }
@@ -217,11 +217,11 @@ impl<K: Ord + Clone, P: Clone> Overrides<K, P> {
                     entry.drain = is_drained.then_some(Timed { value: (), ends });
                 }
             }
-            Command::Revoke => entry = Entry::default(),
+            OverrideCommand::Revoke => entry = Entry::default(),
         }
         let len = self.len - former + entry.len();
         if len > MAX_OVERRIDES {
-            return Err(CommandError::TooMany);
+            return Err(OverrideError::TooMany);
         }
         if entry.len() == 0 {
             self.entries.remove(key);
@@ -245,10 +245,10 @@ impl<K: Ord + Clone, P: Clone> Overrides<K, P> {
             let entry = self.entries.entry(key).or_default();
             self.len -= entry.len();
             match change {
-                Change::Added(properties) => entry.membership = Some(Timed { value: Some(properties), ends }),
-                Change::Removed => entry.membership = Some(Timed { value: None, ends }),
-                Change::Weight(value) => entry.weight = Some(Timed { value, ends }),
-                Change::Drained => entry.drain = Some(Timed { value: (), ends }),
+                OverrideChange::Added(properties) => entry.membership = Some(Timed { value: Some(properties), ends }),
+                OverrideChange::Removed => entry.membership = Some(Timed { value: None, ends }),
+                OverrideChange::Weight(value) => entry.weight = Some(Timed { value, ends }),
+                OverrideChange::Drained => entry.drain = Some(Timed { value: (), ends }),
             }
             self.len += entry.len();
         }
@@ -281,7 +281,7 @@ impl<K: Ord + Clone, P: Clone> Overrides<K, P> {
     }
 
     /// The members: those in `listed` that are not removed, in their order, then the added ones by
-    /// address. Each address of `listed` must be there once.
+    /// address. An address that is listed twice is there twice.
     pub fn apply<'a>(&'a self, listed: impl IntoIterator<Item = (&'a K, &'a P)>) -> Vec<Overridden<'a, K, P>> {
         let mut seen = BTreeSet::new();
         let mut members = Vec::new();
@@ -365,9 +365,10 @@ impl<P> Entry<P> {
 impl<P: Clone> Entry<P> {
     fn overrides<K: Clone>(&self, key: &K) -> impl Iterator<Item = Override<K, P>> + use<K, P> {
         let membership = self.membership.clone();
-        let membership = membership.map(|Timed { value, ends }| (value.map_or(Change::Removed, Change::Added), ends));
-        let weight = self.weight.map(|Timed { value, ends }| (Change::Weight(value), ends));
-        let drain = self.drain.map(|Timed { ends, .. }| (Change::Drained, ends));
+        let membership = membership
+            .map(|Timed { value, ends }| (value.map_or(OverrideChange::Removed, OverrideChange::Added), ends));
+        let weight = self.weight.map(|Timed { value, ends }| (OverrideChange::Weight(value), ends));
+        let drain = self.drain.map(|Timed { ends, .. }| (OverrideChange::Drained, ends));
         let key = key.clone();
         [membership, weight, drain].into_iter().flatten().map(move |(change, ends)| Override {
             key: key.clone(),

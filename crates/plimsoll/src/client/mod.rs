@@ -78,7 +78,7 @@ pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
 pub use self::cluster::{
     BackendCounts, BackendView, Cluster, ClusterCounts, ClusterView, DiscoveryView, HedgeCounts, Latencies,
-    LocalityView, Notice, Restraint,
+    LocalityView, Notice, OverrideOutcome, OverrideView, Restraint,
 };
 pub use self::config::{
     Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,

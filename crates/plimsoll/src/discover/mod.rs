@@ -22,6 +22,9 @@ use http::uri::Authority;
 pub use numbered::Numbered;
 use plimsoll_core::Weight;
 use plimsoll_core::discover::MergeConfig;
+pub use plimsoll_core::discover::overrides::{
+    MAX_OVERRIDES, OverrideChange, OverrideCommand, OverrideError, OverrideKind,
+};
 pub use plimsoll_core::discover::{Freshness, MergeCounts, OnEmpty, Readiness};
 
 /// One backend in the list of a source.

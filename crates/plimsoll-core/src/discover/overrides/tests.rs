@@ -35,12 +35,12 @@ fn plain(listed: &[(u16, u32)]) -> Vec<Shown> {
     listed.iter().map(|(key, properties)| (*key, *properties, None, false)).collect()
 }
 
-fn drain() -> Command<u32> {
-    Command::Patch { weight: None, is_drained: Some(true) }
+fn drain() -> OverrideCommand<u32> {
+    OverrideCommand::Patch { weight: None, is_drained: Some(true) }
 }
 
-fn weigh(value: f64) -> Command<u32> {
-    Command::Patch { weight: Some(Some(weight(value))), is_drained: None }
+fn weigh(value: f64) -> OverrideCommand<u32> {
+    OverrideCommand::Patch { weight: Some(Some(weight(value))), is_drained: None }
 }
 
 const LIST: [(u16, u32); 3] = [(3, 30), (1, 10), (2, 20)];
@@ -48,9 +48,9 @@ const LIST: [(u16, u32); 3] = [(3, 30), (1, 10), (2, 20)];
 #[test]
 fn put_changes_a_listed_backend_in_place_and_adds_others_last() {
     let mut layer = Layer::default();
-    layer.obey(&1, Command::Put(11), None, true).unwrap();
-    layer.obey(&9, Command::Put(90), None, false).unwrap();
-    layer.obey(&8, Command::Put(80), None, false).unwrap();
+    layer.obey(&1, OverrideCommand::Put(11), None, true).unwrap();
+    layer.obey(&9, OverrideCommand::Put(90), None, false).unwrap();
+    layer.obey(&8, OverrideCommand::Put(80), None, false).unwrap();
     assert_eq!(shown(&layer, &LIST), plain(&[(3, 30), (1, 11), (2, 20), (8, 80), (9, 90)]));
     assert_eq!(shown(&layer, &LIST[..1]), plain(&[(3, 30), (1, 11), (8, 80), (9, 90)]), "it stays when unlisted");
 }
@@ -58,7 +58,7 @@ fn put_changes_a_listed_backend_in_place_and_adds_others_last() {
 #[test]
 fn put_ends_a_drain_a_weight_and_a_removal() {
     let mut layer = Layer::default();
-    for command in [drain(), weigh(0.5), Command::Remove, Command::Put(11)] {
+    for command in [drain(), weigh(0.5), OverrideCommand::Remove, OverrideCommand::Put(11)] {
         layer.obey(&1, command, None, true).unwrap();
     }
     assert_eq!(shown(&layer, &LIST), plain(&[(3, 30), (1, 11), (2, 20)]));
@@ -68,30 +68,30 @@ fn put_ends_a_drain_a_weight_and_a_removal() {
 #[test]
 fn removed_backend_is_no_member_until_the_removal_is_revoked() {
     let mut layer = Layer::default();
-    layer.obey(&1, Command::Remove, None, true).unwrap();
-    layer.obey(&1, Command::Remove, None, true).unwrap();
+    layer.obey(&1, OverrideCommand::Remove, None, true).unwrap();
+    layer.obey(&1, OverrideCommand::Remove, None, true).unwrap();
     assert_eq!(shown(&layer, &LIST), plain(&[(3, 30), (2, 20)]));
-    layer.obey(&1, Command::Remove, None, false).unwrap();
+    layer.obey(&1, OverrideCommand::Remove, None, false).unwrap();
     assert_eq!(shown(&layer, &LIST), plain(&[(3, 30), (2, 20)]), "unlisted for a time: the removal stays");
-    layer.obey(&1, Command::Revoke, None, true).unwrap();
+    layer.obey(&1, OverrideCommand::Revoke, None, true).unwrap();
     assert_eq!(shown(&layer, &LIST), plain(&LIST));
 }
 
 #[test]
 fn removal_of_an_added_backend_forgets_it() {
     let mut layer = Layer::default();
-    layer.obey(&9, Command::Put(90), None, false).unwrap();
+    layer.obey(&9, OverrideCommand::Put(90), None, false).unwrap();
     layer.obey(&9, drain(), None, false).unwrap();
-    layer.obey(&9, Command::Remove, None, false).unwrap();
+    layer.obey(&9, OverrideCommand::Remove, None, false).unwrap();
     assert!(layer.is_empty());
-    assert_eq!(layer.obey(&9, Command::Remove, None, false), Err(CommandError::Unknown));
+    assert_eq!(layer.obey(&9, OverrideCommand::Remove, None, false), Err(OverrideError::Unknown));
 }
 
 #[test]
 fn removal_of_an_added_backend_that_is_listed_holds() {
     let mut layer = Layer::default();
-    layer.obey(&1, Command::Put(11), None, true).unwrap();
-    layer.obey(&1, Command::Remove, None, true).unwrap();
+    layer.obey(&1, OverrideCommand::Put(11), None, true).unwrap();
+    layer.obey(&1, OverrideCommand::Remove, None, true).unwrap();
     assert_eq!(shown(&layer, &LIST), plain(&[(3, 30), (2, 20)]));
 }
 
@@ -103,10 +103,10 @@ fn patch_changes_one_part_and_each_part_has_its_own_end() {
     let with = |one: Shown| vec![(3, 30, None, false), one, (2, 20, None, false)];
     assert_eq!(shown(&layer, &LIST), with((1, 10, Some(weight(0.5)), true)));
     assert_eq!((layer.handle_timeout(at(9)), layer.poll_timeout()), (vec![], Some(at(10))));
-    let ended = Override { key: 1, change: Change::Drained, ends: Some(at(10)) };
+    let ended = Override { key: 1, change: OverrideChange::Drained, ends: Some(at(10)) };
     assert_eq!((layer.handle_timeout(at(10)), layer.poll_timeout()), (vec![ended], Some(at(60))));
     assert_eq!(shown(&layer, &LIST), with((1, 10, Some(weight(0.5)), false)));
-    layer.obey(&1, Command::Patch { weight: Some(None), is_drained: None }, None, true).unwrap();
+    layer.obey(&1, OverrideCommand::Patch { weight: Some(None), is_drained: None }, None, true).unwrap();
     assert_eq!((shown(&layer, &LIST), layer.poll_timeout()), (plain(&LIST), None));
 }
 
@@ -120,8 +120,8 @@ fn patch_is_no_membership() {
 #[test]
 fn command_about_an_unknown_address_is_refused_unless_it_adds() {
     let mut layer = Layer::default();
-    for command in [drain(), Command::Remove, Command::Revoke] {
-        assert_eq!(layer.obey(&9, command, None, false), Err(CommandError::Unknown));
+    for command in [drain(), OverrideCommand::Remove, OverrideCommand::Revoke] {
+        assert_eq!(layer.obey(&9, command, None, false), Err(OverrideError::Unknown));
         layer.obey(&8, command, None, true).unwrap();
     }
     assert!(layer.is_empty(), "the last command was to revoke");
@@ -131,15 +131,15 @@ fn command_about_an_unknown_address_is_refused_unless_it_adds() {
 fn overrides_of_a_cluster_are_bounded() {
     let mut layer = Layer::default();
     for key in 0..MAX_OVERRIDES as u16 {
-        layer.obey(&key, Command::Put(1), None, false).unwrap();
+        layer.obey(&key, OverrideCommand::Put(1), None, false).unwrap();
     }
-    assert_eq!(layer.obey(&5_000, Command::Put(1), None, false), Err(CommandError::TooMany));
-    assert_eq!(layer.obey(&1, drain(), None, false), Err(CommandError::TooMany));
+    assert_eq!(layer.obey(&5_000, OverrideCommand::Put(1), None, false), Err(OverrideError::TooMany));
+    assert_eq!(layer.obey(&1, drain(), None, false), Err(OverrideError::TooMany));
     assert_eq!(shown(&layer, &[])[1], (1, 1, None, false), "a refused command changes nothing");
-    layer.obey(&1, Command::Put(2), None, false).unwrap();
-    layer.obey(&0, Command::Revoke, None, false).unwrap();
-    layer.obey(&5_000, Command::Put(1), None, false).unwrap();
-    let many = (0..2_000).map(|key| Override { key, change: Change::Drained, ends: None });
+    layer.obey(&1, OverrideCommand::Put(2), None, false).unwrap();
+    layer.obey(&0, OverrideCommand::Revoke, None, false).unwrap();
+    layer.obey(&5_000, OverrideCommand::Put(1), None, false).unwrap();
+    let many = (0..2_000).map(|key| Override { key, change: OverrideChange::Drained, ends: None });
     assert_eq!(Layer::default().restore(many), 1_000);
 }
 
@@ -153,7 +153,7 @@ fn hold_does_not_bring_a_removed_backend_back() {
     let mut layer = Layer::default();
     merge.on_list(at(0), ready(&[1, 2, 3, 4]), &mut |_| ());
     merge.handle_timeout(at(0), &mut |_| ());
-    layer.obey(&2, Command::Remove, None, merge.is_listed(&2)).unwrap();
+    layer.obey(&2, OverrideCommand::Remove, None, merge.may_list(&2)).unwrap();
     merge.on_list(at(1), ready(&[1]), &mut |_| ());
     merge.handle_timeout(at(2), &mut |_| ());
     let keys = |merge: &Merge<u16, u32>, layer: &Layer| -> Vec<u16> {
@@ -162,16 +162,16 @@ fn hold_does_not_bring_a_removed_backend_back() {
     };
     assert_eq!(merge.members().len(), 4, "three are held");
     assert_eq!(keys(&merge, &layer), [1, 3, 4]);
-    assert!(merge.is_listed(&2));
+    assert!(merge.may_list(&2));
     merge.handle_timeout(at(40), &mut |_| ());
     assert_eq!(keys(&merge, &layer), [1]);
-    assert!(!merge.is_listed(&2));
+    assert!(!merge.may_list(&2));
 }
 
 /// A command, or time that passes.
 #[derive(Clone, Debug)]
 enum Step {
-    Command { key: u16, command: Command<u32>, lasts: Option<u64> },
+    Command { key: u16, command: OverrideCommand<u32>, lasts: Option<u64> },
     List(Vec<u16>),
     Pass(u64),
 }
@@ -179,11 +179,11 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let weight = prop::option::of((1..9_u32).prop_map(|n| Weight::new(f64::from(n)).unwrap()));
     let command = prop_oneof![
-        3 => (0..100_u32).prop_map(Command::Put),
-        2 => Just(Command::Remove),
+        3 => (0..100_u32).prop_map(OverrideCommand::Put),
+        2 => Just(OverrideCommand::Remove),
         3 => (prop::option::of(weight), any::<Option<bool>>())
-            .prop_map(|(weight, is_drained)| Command::Patch { weight, is_drained }),
-        1 => Just(Command::Revoke),
+            .prop_map(|(weight, is_drained)| OverrideCommand::Patch { weight, is_drained }),
+        1 => Just(OverrideCommand::Revoke),
     ];
     let step = prop_oneof![
         6 => (0..8_u16, command, prop::option::of(1..30_u64))
@@ -200,11 +200,11 @@ type Fact = (u32, Option<Weight>, Option<u64>);
 /// The simplest form of the rules: a table of facts with ends, read at each time.
 #[derive(Default)]
 struct Model {
-    facts: BTreeMap<(u16, Kind), Fact>,
+    facts: BTreeMap<(u16, OverrideKind), Fact>,
 }
 
 impl Model {
-    fn has(&self, key: u16, kind: Kind) -> bool {
+    fn has(&self, key: u16, kind: OverrideKind) -> bool {
         self.facts.contains_key(&(key, kind))
     }
 
@@ -212,49 +212,50 @@ impl Model {
         self.facts.retain(|(of, _), _| *of != key);
     }
 
-    fn obey(&mut self, key: u16, command: Command<u32>, ends: Option<u64>, is_listed: bool) -> bool {
-        if !matches!(command, Command::Put(_)) {
-            let is_known = is_listed || Kind::ALL.iter().any(|kind| self.has(key, *kind));
+    fn obey(&mut self, key: u16, command: OverrideCommand<u32>, ends: Option<u64>, is_listed: bool) -> bool {
+        if !matches!(command, OverrideCommand::Put(_)) {
+            let is_known = is_listed || OverrideKind::ALL.iter().any(|kind| self.has(key, *kind));
             if !is_known {
                 return false;
             }
         }
         match command {
-            Command::Put(properties) => {
+            OverrideCommand::Put(properties) => {
                 self.forget(key);
-                self.facts.insert((key, Kind::Added), (properties, None, ends));
+                self.facts.insert((key, OverrideKind::Added), (properties, None, ends));
             }
-            Command::Remove if self.has(key, Kind::Added) && !is_listed => self.forget(key),
-            Command::Remove => {
-                self.facts.remove(&(key, Kind::Added));
-                self.facts.insert((key, Kind::Removed), (0, None, ends));
+            OverrideCommand::Remove if self.has(key, OverrideKind::Added) && !is_listed => self.forget(key),
+            OverrideCommand::Remove => {
+                self.facts.remove(&(key, OverrideKind::Added));
+                self.facts.insert((key, OverrideKind::Removed), (0, None, ends));
             }
-            Command::Patch { weight, is_drained } => {
+            OverrideCommand::Patch { weight, is_drained } => {
                 match weight {
-                    Some(Some(weight)) => drop(self.facts.insert((key, Kind::Weight), (0, Some(weight), ends))),
-                    Some(None) => drop(self.facts.remove(&(key, Kind::Weight))),
+                    Some(Some(weight)) => drop(self.facts.insert((key, OverrideKind::Weight), (0, Some(weight), ends))),
+                    Some(None) => drop(self.facts.remove(&(key, OverrideKind::Weight))),
                     None => {}
                 }
                 match is_drained {
-                    Some(true) => drop(self.facts.insert((key, Kind::Drained), (0, None, ends))),
-                    Some(false) => drop(self.facts.remove(&(key, Kind::Drained))),
+                    Some(true) => drop(self.facts.insert((key, OverrideKind::Drained), (0, None, ends))),
+                    Some(false) => drop(self.facts.remove(&(key, OverrideKind::Drained))),
                     None => {}
                 }
             }
-            Command::Revoke => self.forget(key),
+            OverrideCommand::Revoke => self.forget(key),
         }
         true
     }
 
     fn members(&self, listed: &[(u16, u32)]) -> Vec<Shown> {
-        let added = (0..8).filter(|key| self.has(*key, Kind::Added) && listed.iter().all(|(known, _)| known != key));
+        let added =
+            (0..8).filter(|key| self.has(*key, OverrideKind::Added) && listed.iter().all(|(known, _)| known != key));
         let all = listed.iter().copied().chain(added.map(|key| (key, 0)));
         let member = |(key, properties)| {
-            let properties = self.facts.get(&(key, Kind::Added)).map_or(properties, |fact| fact.0);
-            let weight = self.facts.get(&(key, Kind::Weight)).and_then(|fact| fact.1);
-            (key, properties, weight, self.has(key, Kind::Drained))
+            let properties = self.facts.get(&(key, OverrideKind::Added)).map_or(properties, |fact| fact.0);
+            let weight = self.facts.get(&(key, OverrideKind::Weight)).and_then(|fact| fact.1);
+            (key, properties, weight, self.has(key, OverrideKind::Drained))
         };
-        all.filter(|(key, _)| !self.has(*key, Kind::Removed)).map(member).collect()
+        all.filter(|(key, _)| !self.has(*key, OverrideKind::Removed)).map(member).collect()
     }
 }
 

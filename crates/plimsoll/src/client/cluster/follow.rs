@@ -5,15 +5,17 @@
 //! and costs no task. [`Shared::following`] hands a new source over and counts the sources. A late
 //! list of a former source has no effect.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::{Stream, StreamExt as _, stream};
 use plimsoll_core::Timestamp;
-use plimsoll_core::discover::{Freshness, Listed, Member, Merge, MergeConfig, MergeCounts, MergeEvent};
+use plimsoll_core::discover::{Freshness, Listed, Merge, MergeConfig, MergeCounts, MergeEvent};
 
 use super::machine::News;
+use super::overrides::ByHand;
 use super::{Cluster, Shared};
 use crate::discover::{Answer, Discover, Endpoint, FollowConfig, Readiness, SourceError};
 
@@ -37,6 +39,10 @@ pub(super) struct Following {
     new: Option<Option<Source>>,
     /// The members by its answers. `None` before the first source.
     merge: Option<Members>,
+    /// The members in force by the sources, without the overrides.
+    pub(super) listed: Vec<Endpoint>,
+    /// The operator's word on single backends, whatever source there is.
+    pub(super) overrides: ByHand,
 }
 
 /// The state of a cluster's source, and its backends by state.
@@ -117,10 +123,10 @@ impl Cluster {
         };
         let now = self.0.now();
         let mut following = self.0.following.lock();
-        let number = following.number + 1;
-        let merge = merge(following.merge.take());
-        let new = Some((!is_over).then_some(Source { number, answers }));
-        let former = std::mem::replace(&mut *following, Following { number, new, merge: Some(merge) });
+        following.number += 1;
+        following.merge = Some(merge(following.merge.take()));
+        let source = Source { number: following.number, answers };
+        let former = following.new.replace((!is_over).then_some(source));
         self.0.is_listed.send_replace(false);
         let fixed = self.0.add_fixed(now, &mut following);
         let taken = first.map(|answer| self.0.take_in(&mut following, answer));
@@ -188,6 +194,13 @@ fn listed(endpoint: Endpoint) -> Listed<SocketAddr, Endpoint> {
     Listed { key: endpoint.address, readiness, properties: endpoint.readiness(Readiness::Ready) }
 }
 
+impl Following {
+    /// Whether the source lists the backend, or may do so.
+    pub(super) fn is_listed(&self, address: &SocketAddr) -> bool {
+        self.merge.as_ref().is_none_or(|merge| merge.may_list(address))
+    }
+}
+
 impl Source {
     /// Its next answer; never, without a source.
     pub(super) async fn next(source: &mut Option<Self>) -> (u64, Option<Answer>) {
@@ -220,14 +233,17 @@ impl Shared {
     /// Lets due changes of the members take effect. Returns the time of the next ones.
     pub(super) fn settle(&self, now: Timestamp) -> Option<Timestamp> {
         let mut following = self.following.lock();
-        let merge = following.merge.as_mut()?;
+        let following_now = &mut *following;
+        let merge = following_now.merge.as_mut()?;
         let mut events = Vec::new();
         let is_changed = merge.handle_timeout(now, &mut |event| events.push(event));
-        let news = is_changed.then(|| self.change_members(now, merge.members()));
-        let next = merge.poll_timeout();
         self.note_readiness(merge, now);
+        let ended = following_now.overrides.handle_timeout(now);
+        let next = [merge.poll_timeout(), following_now.overrides.poll_timeout()].into_iter().flatten().min();
+        let news = (is_changed || !ended.is_empty()).then(|| self.change_members(now, following_now));
         drop(following);
         self.log_all((events, None));
+        self.log_ended(&ended);
         if let Some(news) = news {
             self.publish(news);
             self.reconsider();
@@ -242,16 +258,16 @@ impl Shared {
         if merge.poll_timeout().is_some_and(|due| due <= now) {
             merge.handle_timeout(now, &mut |_| ());
             self.note_readiness(merge, now);
-            return self.change_members(now, merge.members());
+            return self.change_members(now, following);
         }
-        let mut machine = self.machine.lock();
         let fixed: Vec<Endpoint> = merge.members().iter().map(|member| member.properties.clone()).collect();
         if fixed.is_empty() {
             return News::default();
         }
-        // Of an address that is listed twice the first entry counts.
-        let endpoints = fixed.into_iter().chain(machine.known_endpoints()).collect();
-        machine.update(now, endpoints)
+        let addresses: HashSet<SocketAddr> = fixed.iter().map(|endpoint| endpoint.address).collect();
+        following.listed.retain(|endpoint| !addresses.contains(&endpoint.address));
+        following.listed.splice(0..0, fixed);
+        self.put_members_in_force(now, following).0
     }
 
     fn take_in(&self, following: &mut Following, answer: Answer) -> (News, Events) {
@@ -274,7 +290,7 @@ impl Shared {
         self.note_readiness(merge, now);
         // The first list also replaces that of a former source, even if it is empty.
         let is_first = is_first && merge.freshness() != Freshness::Waiting;
-        let changes = if is_changed || is_first { self.change_members(now, merge.members()) } else { News::default() };
+        let changes = if is_changed || is_first { self.change_members(now, following) } else { News::default() };
         (changes, (events, error))
     }
 
@@ -287,9 +303,11 @@ impl Shared {
         self.is_listed.send_if_modified(|is_listed| std::mem::replace(is_listed, is_ready) != is_ready);
     }
 
-    fn change_members(&self, now: Timestamp, members: &[Member<SocketAddr, Endpoint>]) -> News {
-        let endpoints = members.iter().map(|member| member.properties.clone()).collect();
-        self.machine.lock().update(now, endpoints)
+    /// The members that the source's answers lead to come into force.
+    fn change_members(&self, now: Timestamp, following: &mut Following) -> News {
+        let members = following.merge.iter().flat_map(Merge::members);
+        following.listed = members.map(|member| member.properties.clone()).collect();
+        self.put_members_in_force(now, following).0
     }
 
     fn log_discovery(&self, event: MergeEvent, error: Option<&(dyn std::error::Error + Send + Sync)>) {

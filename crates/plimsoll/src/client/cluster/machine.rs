@@ -3,7 +3,7 @@
 //! Each cluster has one lock, held for a short time. Slow work (logging, the user's hook, waking
 //! tasks) is collected as [`Notice`]s and done after the lock is released.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
@@ -322,10 +322,28 @@ impl Machine {
         }
     }
 
-    /// Replaces the list of known backends.
-    pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Endpoint>) -> News {
-        self.membership.replace(endpoints);
+    /// Replaces the list of known backends, and those of them that are drained by hand.
+    pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Endpoint>, drained: HashSet<SocketAddr>) -> News {
+        let changed = self.membership.replace(endpoints, drained);
+        if !changed.is_empty() {
+            let changed: HashSet<SocketAddr> = changed.into_iter().collect();
+            self.switch_drains(now, &changed);
+        }
         self.resubset(now)
+    }
+
+    /// Begins or ends the drains of those members. A new member begins drained.
+    fn switch_drains(&mut self, now: Timestamp, changed: &HashSet<SocketAddr>) {
+        let events = &mut self.events;
+        let mut observe = |at, event| events.push((at, event));
+        for member in self.members.iter().flatten() {
+            let address = member.backend.address();
+            match changed.contains(&address).then(|| self.membership.is_drained(address)) {
+                Some(true) => self.balancer.drain(now, member.id, &mut observe),
+                Some(false) => self.balancer.undrain(now, member.id, &mut observe),
+                None => {}
+            }
+        }
     }
 
     /// Changes the configuration. Backends that stay keep their state.
@@ -348,28 +366,14 @@ impl Machine {
         self.resubset(now)
     }
 
-    /// Drains or undrains a backend, whether it is a member or not. `None` if it is unknown.
-    pub(super) fn set_drained(&mut self, now: Timestamp, address: SocketAddr, drained: bool) -> Option<News> {
-        if !self.membership.set_drained(address, drained) {
-            return None;
-        }
-        let member = self.ids().find(|(_, backend)| backend.address() == address).map(|(id, _)| id);
-        Some(member.map_or_else(News::default, |id| {
-            self.tell(now, |balancer, _, mut observer| match drained {
-                true => balancer.drain(now, id, &mut observer),
-                false => balancer.undrain(now, id, &mut observer),
-            })
-        }))
-    }
-
-    /// All known endpoints, members or not.
-    pub(super) fn known_endpoints(&self) -> Vec<Endpoint> {
-        self.membership.endpoints()
-    }
-
     /// The number of known backends, members or not.
     pub(super) fn known(&self) -> usize {
         self.membership.known()
+    }
+
+    /// Known backends that are drained by hand.
+    pub(super) fn drained(&self) -> usize {
+        self.membership.drained()
     }
 
     /// After a new draw of the subset: tells it the states of the members, then changes the members.

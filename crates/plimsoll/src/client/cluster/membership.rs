@@ -24,13 +24,14 @@ pub(super) struct Membership {
     drawn_from: Numbering,
     /// The subset of `known`, by number. `None`: all of them are members.
     subset: Option<Subset>,
-    /// Drained by hand. A backend that leaves the subset meanwhile is still drained when it returns.
+    /// Known backends that are drained by hand, in the subset or not.
     drained: HashSet<SocketAddr>,
 }
 
 impl Membership {
-    /// Replaces the list of known endpoints. Of an address that is listed twice the first entry counts.
-    pub(super) fn replace(&mut self, endpoints: Vec<Endpoint>) {
+    /// Replaces the list of known endpoints, and those of them that are drained by hand. Returns the
+    /// known ones whose drain begins or ends. Of an address that is listed twice the first entry counts.
+    pub(super) fn replace(&mut self, endpoints: Vec<Endpoint>, drained: HashSet<SocketAddr>) -> Vec<SocketAddr> {
         let former = std::mem::take(&mut self.known);
         self.places.clear();
         for endpoint in endpoints {
@@ -39,7 +40,9 @@ impl Membership {
                 self.known.push(endpoint);
             }
         }
-        self.drained.retain(|address| self.places.contains_key(address));
+        let changed = self.drained.symmetric_difference(&drained).copied();
+        let changed = changed.filter(|address| self.places.contains_key(address)).collect();
+        self.drained = drained;
         if self.choice.is_some() {
             let numbering = self.numbered();
             // In an ordinal, another address is the same backend to the draw, and has a state of its own.
@@ -49,17 +52,7 @@ impl Membership {
                 self.draw(numbering);
             }
         }
-    }
-
-    /// Records that a backend was drained or undrained by hand. `false` if it is unknown.
-    pub(super) fn set_drained(&mut self, address: SocketAddr, drained: bool) -> bool {
-        let known = self.places.contains_key(&address);
-        if known && drained {
-            self.drained.insert(address);
-        } else {
-            self.drained.remove(&address);
-        }
-        known
+        changed
     }
 
     /// Whether a backend was drained by hand.
@@ -80,9 +73,9 @@ impl Membership {
         self.known.len()
     }
 
-    /// All known endpoints, in the order of the source.
-    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
-        self.known.clone()
+    /// The number of known backends that are drained by hand.
+    pub(super) fn drained(&self) -> usize {
+        self.drained.len()
     }
 
     /// The members, in the order of the source.

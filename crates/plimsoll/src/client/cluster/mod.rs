@@ -11,6 +11,7 @@ mod hedge;
 mod localities;
 mod machine;
 mod membership;
+mod overrides;
 mod preempt;
 mod tally;
 mod view;
@@ -19,7 +20,6 @@ mod wait;
 use std::fmt;
 use std::future::Future;
 use std::hash::BuildHasher as _;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -42,6 +42,7 @@ pub use self::localities::LocalityView;
 pub use self::machine::{BackendView, Notice};
 pub(crate) use self::machine::{Done, Found, Kind, Report, Taken};
 use self::machine::{Machine, News};
+pub use self::overrides::{OverrideOutcome, OverrideView};
 pub use self::tally::{BackendCounts, ClusterCounts, HedgeCounts, Latencies};
 pub use self::view::ClusterView;
 pub(crate) use self::wait::NoTurn;
@@ -201,17 +202,6 @@ impl Cluster {
     pub fn now(&self) -> Timestamp {
         self.0.now()
     }
-
-    /// Gives the backend at `address` no new requests until [`Cluster::undrain`]. `false` when there
-    /// is no such backend.
-    pub fn drain(&self, address: SocketAddr) -> bool {
-        self.0.set_drained(address, true)
-    }
-
-    /// Ends [`Cluster::drain`]: the backend at `address` is used again once a check passes.
-    pub fn undrain(&self, address: SocketAddr) -> bool {
-        self.0.set_drained(address, false)
-    }
 }
 
 /// Clones are equal. Two clusters are not, even with the same backends.
@@ -363,12 +353,6 @@ impl Shared {
 
     pub(crate) fn count_replay(&self) {
         self.machine.lock().counts.replayed += 1;
-    }
-
-    fn set_drained(&self, address: SocketAddr, drained: bool) -> bool {
-        let now = self.now();
-        let news = self.machine.lock().set_drained(now, address, drained);
-        news.map(|news| self.publish(news)).is_some()
     }
 
     /// Wakes pools and driver after a change by the user.

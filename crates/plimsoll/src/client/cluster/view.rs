@@ -7,6 +7,7 @@ use super::Cluster;
 use super::again::Restraint;
 use super::localities::LocalityView;
 use super::machine::BackendView;
+use super::overrides::OverrideView;
 use super::tally::ClusterCounts;
 
 /// A cluster at one moment.
@@ -22,6 +23,8 @@ pub struct ClusterView {
     pub backends: Vec<BackendView>,
     /// The number of known backends. With a subset, not all of them are members.
     pub known: usize,
+    /// Changes of single backends by hand, by address.
+    pub overrides: Vec<OverrideView>,
     /// Requests that wait because all backends are at their limit.
     pub waiting: usize,
     /// The localities, nearest first. Empty where the cluster has none.
@@ -33,9 +36,10 @@ pub struct ClusterView {
 }
 
 impl Cluster {
-    /// The cluster now, under one lock: its parts agree with each other.
+    /// The cluster now. All but `overrides` is read under one lock: these parts agree with each other.
     #[must_use]
     pub fn view(&self) -> ClusterView {
+        let overrides = self.overrides();
         let at = self.0.now();
         let machine = self.0.machine.lock();
         ClusterView {
@@ -44,6 +48,7 @@ impl Cluster {
             policy: machine.config.balancer.policy,
             backends: machine.view(at),
             known: machine.known(),
+            overrides,
             waiting: machine.waiting(),
             localities: machine.localities(at),
             counts: machine.counts.clone(),
