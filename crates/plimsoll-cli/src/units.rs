@@ -6,6 +6,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use plimsoll_core::Speed;
+
 /// A duration such as `250ms`, `10s`, `1m30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
@@ -29,7 +31,14 @@ pub(crate) fn ratio(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err("must lie between 0 and 1, or 0% and 100%".to_owned()) }
 }
 
-/// A finite number greater than zero: rates, speeds.
+/// A speed relative to the reference core.
+pub(crate) fn speed(text: &str) -> Result<f64, String> {
+    let (least, most) = (Speed::RANGE.start(), Speed::RANGE.end());
+    let speed = Speed::new(number(text)?).ok_or_else(|| format!("must lie between {least} and {most}"))?;
+    Ok(speed.as_f64())
+}
+
+/// A finite number greater than zero: rates.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match number(text)? {
         value if value > 0.0 => Ok(value),
@@ -97,6 +106,14 @@ mod tests {
         assert_eq!(ratio("1"), Ok(1.0));
         for bad in ["-0.1", "1.01", "101%", "NaN", "inf", "", "x"] {
             assert!(ratio(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn speeds_are_within_their_range() {
+        assert_eq!(speed("2.5"), Ok(2.5));
+        for bad in ["0", "-1", "101", "0.009", "NaN", "x"] {
+            assert!(speed(bad).is_err(), "{bad}");
         }
     }
 

@@ -19,6 +19,7 @@
 //! - [`spill`] assigns requests to localities.
 //! - [`batch`] limits the batch requests at backends, and selects the next of the others.
 //! - [`queue`] selects the waiting request that gets the next slot.
+//! - [`Speed`] makes costs and limits of different machines comparable.
 //! - [`debt`] measures how far a slow client lags behind its minimum rate.
 //! - [`LoadReport`] is a backend's own account of its load ([`report`]), [`probe`] its answer to a
 //!   probe. [`spread`] measures the evenness of load.
@@ -65,6 +66,7 @@ mod rng;
 pub mod shedding;
 pub mod signal;
 pub mod slots;
+mod speed;
 pub mod spill;
 pub mod spread;
 pub mod subset;
@@ -82,4 +84,5 @@ pub use operation::Operation;
 pub use ratio::{Ratio, Weight};
 pub use rejection::Rejection;
 pub use report::LoadReport;
+pub use speed::Speed;
 pub use time::Timestamp;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
-use plimsoll_core::LoadReport;
+use plimsoll_core::{LoadReport, Speed};
 use plimsoll_wire::grpc::{Code, FrameHeader, decode_message, encode_message, unframe};
 use plimsoll_wire::headers::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN};
 use plimsoll_wire::health::{HealthCheckRequest, HealthCheckResponse};
@@ -138,7 +138,7 @@ fn number() -> impl Strategy<Value = f64> {
 
 fn map() -> impl Strategy<Value = std::collections::BTreeMap<String, f64>> {
     proptest::collection::btree_map(
-        prop_oneof!["[a-z.]{0,12}", Just(orca::LAME_DUCK_METRIC.to_owned())],
+        prop_oneof!["[a-z.]{0,12}", Just(orca::LAME_DUCK_METRIC.to_owned()), Just(orca::SPEED_METRIC.to_owned())],
         -1e3..1e9,
         0..4,
     )
@@ -173,11 +173,13 @@ proptest! {
     fn load_report_survives_the_message(
         cpu in number(), app in number(), qps in number(), eps in number(), lame_duck: bool,
         in_flight: Option<u32>, latency_ms in prop::option::of(0_u64..1 << 40),
+        speed in prop::option::of(0.01..=100.0),
     ) {
         // Whole milliseconds: a double holds any latency of less than a century to the nanosecond, not to the last bit.
         let latency = latency_ms.map(|ms| Duration::from_secs_f64(ms as f64 / 1e3));
         let (application_utilization, cpu_utilization) = (app, cpu);
-        let load = LoadReport { application_utilization, cpu_utilization, qps, eps, lame_duck, in_flight, latency };
+        let speed = speed.and_then(Speed::new);
+        let load = LoadReport { application_utilization, cpu_utilization, qps, eps, lame_duck, in_flight, latency, speed };
         prop_assert_eq!(LoadReport::from(&OrcaLoadReport::from(&load)), load);
     }
 
@@ -248,10 +250,11 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn senseless_requests_in_flight_and_latency_count_as_not_given() {
+fn senseless_named_metrics_count_as_not_given() {
     for (key, values) in [
         (orca::ACTIVE_REQUESTS_METRIC, [-1.0, f64::NAN, 1e20]),
         (orca::LATENCY_METRIC, [-1.0, f64::NAN, f64::INFINITY]),
+        (orca::SPEED_METRIC, [0.0, f64::NAN, 1e3]),
     ] {
         for value in values {
             let report =

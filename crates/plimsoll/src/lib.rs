@@ -32,6 +32,8 @@ mod guides {
     mod readme {}
     #[doc = include_str!("../../../docs/customers.md")]
     mod customers {}
+    #[doc = include_str!("../../../docs/machine-speed.md")]
+    mod machine_speed {}
     #[doc = include_str!("../../../docs/overload.md")]
     mod overload {}
     #[doc = include_str!("../../../docs/policies.md")]

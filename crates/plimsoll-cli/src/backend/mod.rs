@@ -24,6 +24,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use http::HeaderName;
 use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, Trust, coalescing, serve};
+use plimsoll_core::Speed;
 use tokio::net::TcpListener;
 
 use crate::exit::{Outcome, Verdict};
@@ -68,8 +69,8 @@ pub(crate) struct Args {
     /// Wait of a request, without CPU
     #[arg(long, value_name = "DIST", default_value = "fixed:0ms")]
     wait: Distribution,
-    /// Speed of this machine: divides the cost
-    #[arg(long, value_name = "F", value_parser = units::positive, default_value = "1")]
+    /// Speed of this machine: divides the cost, and reported costs are multiplied by it
+    #[arg(long, value_name = "F", value_parser = units::speed, default_value = "1")]
     speed: f64,
     /// Requests processed at the same time; further requests queue
     #[arg(long, value_name = "N", default_value = "1")]
@@ -95,7 +96,7 @@ pub(crate) struct Args {
     /// Shed the least important requests under overload; `x-customer` names the customer
     #[arg(long)]
     protect: bool,
-    /// CPU limit of a customer, also when there is headroom; may be repeated
+    /// CPU limit of a customer at speed 1, also when there is headroom; may be repeated
     #[arg(long, value_name = "NAME=CPUS", value_parser = limits::parse, requires = "protect")]
     customer_limit: Vec<Limit>,
     /// Time as a lame duck after the start
@@ -136,6 +137,7 @@ async fn run_server(args: Args) -> Outcome {
         report: args.report,
     };
     // Requests are answered on one thread and cost CPU on others: the latter are what can be full.
+    let speed = Speed::new(args.speed).context("the speed is out of range")?;
     let cpus = args.cpus.unwrap_or(args.cores.get() as f64);
     let (machine, cpu_clock) = match args.emulate {
         None => (Machine::Real(Cores::start(args.cores).context("cannot start the threads that burn CPU")?), None),
@@ -157,6 +159,7 @@ async fn run_server(args: Args) -> Outcome {
     }
     let reports = reports
         .cpus(cpus)
+        .speed(speed)
         // For trying and testing: all claims of clients are believed.
         .trust(Trust::Full)
         .source(move |measured| reporting.report().instead_of(measured))

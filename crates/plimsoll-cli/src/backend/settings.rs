@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use plimsoll_core::LoadReport;
+use plimsoll_core::{LoadReport, Speed};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::distribution::Distribution;
@@ -20,7 +20,8 @@ pub(crate) struct Settings {
     pub(crate) cost: Distribution,
     /// Time per request that needs no CPU, after the cost.
     pub(crate) wait: Distribution,
-    /// Divides the cost: greater than 0.
+    /// Divides the cost: within [`Speed::RANGE`]. Load reports name the speed of the start: a machine
+    /// that slows down does not know it.
     pub(crate) speed: f64,
     /// Share of requests that fail after the work.
     pub(crate) error_rate: f64,
@@ -132,9 +133,9 @@ pub(crate) struct Change {
 impl Settings {
     /// Applies a change, or says why it cannot be and leaves everything as it was.
     pub(crate) fn apply(&mut self, change: Change) -> Result<(), String> {
-        // JSON numbers cannot be infinite, so a bound below is all that is to be seen to.
-        if change.speed.is_some_and(|speed| speed <= 0.0) {
-            return Err("speed must be greater than zero".to_owned());
+        if change.speed.is_some_and(|speed| Speed::new(speed).is_none()) {
+            let (least, most) = (Speed::RANGE.start(), Speed::RANGE.end());
+            return Err(format!("speed must lie between {least} and {most}"));
         }
         if change.error_rate.is_some_and(|rate| !(0.0..=1.0).contains(&rate)) {
             return Err("error_rate must lie between 0 and 1".to_owned());

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long = "for", value_name = "D", value_parser = units::positive_duration, default_value = "45s")]
     length: Duration,
     /// Speed of each backend of the balancing act, relative to the others
-    #[arg(long, value_name = "F,F,...", value_parser = units::positive, value_delimiter = ',', default_value = "1,1,2,4")]
+    #[arg(long, value_name = "F,F,...", value_parser = units::speed, value_delimiter = ',', default_value = "1,1,2,4")]
     speeds: Vec<f64>,
     /// Print the figures as JSON
     #[arg(long)]

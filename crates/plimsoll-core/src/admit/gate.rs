@@ -15,6 +15,10 @@
 //! Limits come first: a customer's demand beyond its limit is not part of the load by which the
 //! demand of the others is judged.
 //!
+//! The gate decides in CPU-seconds of its own machine, and is the border to reference CPU-seconds
+//! ([`Speed`]). Measurements of this machine come in as they are. Quotas and reported costs come in,
+//! and expected costs and standings go out, in reference CPU-seconds.
+//!
 //! If no shell measures the CPU of a request, as in front of another process, [`CostFit`] estimates
 //! it from the CPU of the whole process.
 
@@ -27,7 +31,7 @@ use super::{
 };
 use crate::meter::{CostFit, Costs, Kind, Overhead, UsageTotals};
 use crate::signal::{Gauges, Loads, Signal, SignalSmoother, Signals};
-use crate::{Criticality, Timestamp};
+use crate::{Criticality, Speed, Timestamp};
 
 /// The largest cost that is believed, in CPU-seconds: eleven days, which no request uses. Some
 /// servers report milliseconds; then it is still a quarter of an hour. A report may be any number,
@@ -45,7 +49,7 @@ pub struct Arrival {
     /// The key of its cost. The customer is also the one that the request counts for in fairness
     /// and limits.
     pub kind: Kind,
-    /// The limits of its customer.
+    /// The limits of its customer, in reference CPU-seconds.
     pub quota: Quota,
     /// The time until its answer is useless.
     pub timeout: Option<Duration>,
@@ -70,13 +74,13 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The expected cost of its own code, in CPU-seconds.
+    /// The expected cost of its own code, in CPU-seconds of this machine.
     #[must_use]
     pub fn expected(&self) -> f64 {
         self.expected
     }
 
-    /// CPU-seconds of use at which [`Gate::progress`] is due, if the request goes on.
+    /// CPU-seconds of this machine at which [`Gate::progress`] is due, if the request goes on.
     #[must_use]
     pub fn progress_due(&self) -> f64 {
         let counted = self.admission.as_ref().map_or(self.expected, |admission| admission.counted);
@@ -113,6 +117,7 @@ pub enum Mode {
 pub struct Gate {
     mode: Mode,
     outlook: Outlook,
+    speed: Speed,
     limits: Limits,
     ranked: RankedAdmission,
     costs: Costs,
@@ -135,6 +140,7 @@ impl Gate {
         Self {
             mode,
             outlook: config.outlook,
+            speed: config.speed,
             limits: Limits::new(Limits::DEFAULT_CUSTOMERS),
             overhead: Overhead::new(config.capacity(), used(now, seen, 0)),
             fitted: CostFit::new(now, config.capacity(), seen.cpu),
@@ -152,6 +158,7 @@ impl Gate {
     /// be shed.
     pub fn ask(&mut self, now: Timestamp, arrival: &Arrival, rng: &mut impl Rng) -> (Option<Entry>, Option<Shed>) {
         let &Arrival { criticality, kind, quota, timeout, cohort, is_retry } = arrival;
+        let quota = quota.on(self.speed);
         self.requests += 1;
         let expected = self.costs.expected(kind);
         let beside = self.overhead.per_request();
@@ -188,19 +195,22 @@ impl Gate {
         }
     }
 
-    /// The expected cost of a request of this kind, with overhead, in CPU-seconds.
+    /// The expected cost of a request of this kind, with overhead, in reference CPU-seconds.
     #[must_use]
     pub fn expected(&self, kind: Kind) -> f64 {
-        self.costs.expected(kind) + self.overhead.per_request()
+        self.speed.reference(self.costs.expected(kind) + self.overhead.per_request())
     }
 
-    /// The hard limit of a customer and its use of it; `None` without a hard limit.
+    /// The hard limit of a customer and its use of it, in reference CPU-seconds; `None` without a
+    /// hard limit.
     #[must_use]
     pub fn standing(&mut self, now: Timestamp, customer: u64, quota: Quota) -> Option<Standing> {
-        self.limits.standing(now, customer, quota)
+        let Standing { limit, used, debt } = self.limits.standing(now, customer, quota.on(self.speed))?;
+        let [limit, used, debt] = [limit, used, debt].map(|local| self.speed.reference(local));
+        Some(Standing { limit, used, debt })
     }
 
-    /// A running request has used this many CPU-seconds so far: see [`RankedAdmission::progress`]
+    /// A running request has used this many CPU-seconds of this machine so far: see [`RankedAdmission::progress`]
     /// and [`Limits::progress`].
     pub fn progress(&mut self, now: Timestamp, entry: &mut Entry, used: f64) {
         entry.expected = entry.expected.max(2.0 * used);
@@ -212,7 +222,7 @@ impl Gate {
         }
     }
 
-    /// A request has ended with a measured use, in CPU-seconds.
+    /// A request has ended with a measured use, in CPU-seconds of this machine.
     pub fn end(&mut self, now: Timestamp, entry: Entry, used: f64) {
         self.costs.observe(entry.kind, used);
         self.settle(now, entry, used);
@@ -226,13 +236,14 @@ impl Gate {
         self.settle(now, entry, expected);
     }
 
-    /// A request has ended, and the server reports its use in CPU-seconds. A report above any
-    /// plausible cost counts as none. A request counts with no more than all CPUs can have done in
-    /// its time.
+    /// A request has ended, and the server reports its use in reference CPU-seconds. A report above
+    /// any plausible cost counts as none. A request counts with no more than all CPUs can have done
+    /// in its time.
     pub fn end_reported(&mut self, now: Timestamp, entry: Entry, used: f64) {
         if !(0.0..=MAX_REPORTED).contains(&used) {
             return self.end_unmeasured(now, entry);
         }
+        let used = self.speed.local(used);
         let counted = self.fitted.end_reported(entry.kind, used).unwrap_or(entry.expected);
         let meanwhile = self.cpus * (now.since(entry.begun) + AHEAD).as_secs_f64();
         let most = meanwhile.max(entry.expected);
@@ -307,7 +318,7 @@ impl Gate {
         self.fitted.restart(now, seen.cpu);
     }
 
-    /// Changes the CPUs that the process may use. No other setting of `config` has an effect.
+    /// Changes the CPUs that the process may use, of its own machine. No other setting of `config` has an effect.
     pub fn resize(&mut self, now: Timestamp, config: AdmissionConfig) {
         self.cpus = config.capacity();
         self.overhead.resize(self.cpus);
@@ -315,10 +326,16 @@ impl Gate {
         self.ranked.resize(now, config);
     }
 
-    /// CPUs that the server may use.
+    /// CPUs that the server may use, of its own machine.
     #[must_use]
     pub fn capacity(&self) -> f64 {
         self.cpus
+    }
+
+    /// The speed of its machine.
+    #[must_use]
+    pub fn speed(&self) -> Speed {
+        self.speed
     }
 
     /// The signals of the last sample.
@@ -735,6 +752,80 @@ mod tests {
         gate.progress(now, &mut entry, 0.005);
         assert_close(entry.expected(), 0.01);
         assert_close(entry.progress_due(), 0.01);
+    }
+
+    /// A gate with many cores of this speed.
+    fn on(speed: Speed) -> Gate {
+        let mut config = AdmissionConfig::new(8.0).expect("cores");
+        config.speed = speed;
+        Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default())
+    }
+
+    fn speed(speed: f64) -> Speed {
+        Speed::new(speed).expect("within the range")
+    }
+
+    #[test]
+    fn quota_admits_the_same_requests_on_fast_and_slow_machines() {
+        let quota = Quota::hard(0.1).expect("a limit");
+        let arrival = Arrival { quota, ..ARRIVAL };
+        // Requests of 1 ms on the reference core, two a millisecond, for two seconds.
+        let admitted = |speed: Speed| {
+            let (mut gate, mut rng) = (on(speed), Pcg64Mcg::seed_from_u64(3));
+            let (mut admitted, mut most) = (0, 0.0_f64);
+            for n in 0..4_000 {
+                let now = Timestamp::from_nanos(n * MS / 2);
+                if let Some(entry) = gate.ask(now, &arrival, &mut rng).0 {
+                    admitted += 1;
+                    gate.end(now, entry, speed.local(0.001));
+                }
+                let standing = gate.standing(now, ARRIVAL.kind.customer, quota).expect("it has a limit");
+                assert!((standing.limit - 0.1).abs() < 1e-12, "{standing:?}");
+                most = most.max(standing.used);
+            }
+            assert!((0.09..=0.1001).contains(&most), "{most} reference CPUs at speed {speed}");
+            admitted
+        };
+        for speed in [0.25, 1.0, 4.0].map(speed) {
+            let admitted = admitted(speed);
+            assert!((185..=202).contains(&admitted), "{admitted} at speed {speed}");
+        }
+    }
+
+    #[test]
+    fn expected_cost_goes_out_in_reference_seconds() {
+        let (mut gate, mut rng) = (on(speed(4.0)), Pcg64Mcg::seed_from_u64(3));
+        for n in 0..100 {
+            let now = Timestamp::from_nanos(n * 10 * MS);
+            let entry = gate.ask(now, &ARRIVAL, &mut rng).0.expect("there is headroom");
+            gate.end(now, entry, 0.003);
+        }
+        let entry = gate.ask(Timestamp::from_nanos(1_000 * MS), &ARRIVAL, &mut rng).0.expect("there is headroom");
+        assert_close(entry.expected(), 0.003);
+        assert_close(gate.expected(ARRIVAL.kind), 0.012);
+    }
+
+    #[test]
+    fn reported_costs_come_in_as_reference_seconds() {
+        let slow = speed(0.25);
+        let (mut gate, mut rng) = (on(slow), Pcg64Mcg::seed_from_u64(3));
+        let kinds = [(Kind { route: 1, customer: 1 }, 0.04), (Kind { route: 2, customer: 1 }, 0.002)];
+        let mut cpu = 0.0;
+        for n in 0..1_000 {
+            let now = Timestamp::from_nanos(n * 10 * MS);
+            let (kind, local) = kinds[n as usize % 2];
+            let seen = Observation { cpu, charged: cpu, ..Observation::default() };
+            gate.observe(now, seen, &Gauges::default());
+            let entry = gate.ask(now, &Arrival { kind, ..ARRIVAL }, &mut rng).0.expect("there is headroom");
+            gate.end_reported(now, entry, slow.reference(local));
+            cpu += local;
+        }
+        // Taken for local seconds, most of the use would look like work in no report, and the kinds
+        // alike.
+        for (kind, local) in kinds {
+            let expected = gate.expected(kind);
+            assert!((expected / slow.reference(local) - 1.0).abs() < 0.1, "{expected} for {kind:?}");
+        }
     }
 
     #[test]

@@ -151,7 +151,8 @@ pub struct Limits {
 /// The hard limit of a customer, and its use: both sides of a refusal for quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
-    /// The hard limit, in CPU-seconds a second.
+    /// The hard limit, in CPU-seconds a second: of the reference core where [`Gate`](super::Gate)
+    /// answers, and so are the others.
     pub limit: f64,
     /// CPU-seconds used in the last second: measured, or expected of requests in progress.
     pub used: f64,

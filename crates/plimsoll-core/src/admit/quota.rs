@@ -1,8 +1,9 @@
 //! The quota of a customer: a soft and a hard limit on its CPU usage.
 //!
-//! Both are in CPU-seconds a second of a machine of speed 1. Machines differ. Numbers for a fleet
-//! are multiplied by the speed of this machine, and divided by the machines that serve the
-//! customer.
+//! Both are in reference CPU-seconds a second ([`Speed`]), so that one number holds on every type of
+//! machine. A fast machine does the same work in fewer seconds of its own: the local limit is the
+//! quota divided by the speed ([`Quota::on`]). A number for a whole fleet is also divided by the
+//! machines that serve the customer, before it becomes a quota.
 //!
 //! An invalid limit must not become "no limit": a typing error in a limit would then remove it, and
 //! be noticed in the next overload. So constructors return an error that has to be handled, and
@@ -10,7 +11,7 @@
 
 use core::fmt;
 
-use crate::Weight;
+use crate::{Speed, Weight};
 
 /// The limits of one customer on its CPU usage.
 ///
@@ -33,10 +34,10 @@ use crate::Weight;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quota {
     /// The soft limit. It binds only while there is not enough for all. Only the ratio of
-    /// customers' shares counts; where they are given in CPU-seconds a second they are these
-    /// numbers.
+    /// customers' shares counts; where they are given in reference CPU-seconds a second they are
+    /// these numbers.
     pub share: Weight,
-    /// The hard limit, in CPU-seconds a second. It is kept at any load; 0 sheds every request.
+    /// The hard limit, in reference CPU-seconds a second. It is kept at any load; 0 sheds every request.
     /// `None` and infinity are no limit. A negative number and NaN count as 0.
     pub most: Option<f64>,
 }
@@ -71,6 +72,13 @@ impl Quota {
     /// Unless `cpus` is finite and at least 0.
     pub fn at_most(self, cpus: f64) -> Result<Self, InvalidQuota> {
         Ok(Self { most: Some(limit(cpus)?), ..self })
+    }
+
+    /// The same quota in CPU-seconds of a machine of this speed: divided by it. The share stays,
+    /// because only the ratio of shares counts.
+    #[must_use]
+    pub fn on(self, speed: Speed) -> Self {
+        Self { most: self.most.map(|most| speed.local(most)), ..self }
     }
 
     /// The hard limit that is kept, if there is one.
@@ -138,6 +146,18 @@ mod tests {
         assert_eq!((hard.share.as_f64(), hard.limit()), (3.0, Some(3.0)));
         let nothing = Quota::hard(0.0).unwrap();
         assert_eq!((nothing.share.as_f64(), nothing.limit()), (0.001, Some(0.0)));
+    }
+
+    #[test]
+    fn local_limit_is_the_quota_divided_by_the_speed() {
+        let quota = Quota::soft(2.0).and_then(|quota| quota.at_most(3.0)).unwrap();
+        for (speed, local) in [(0.5, 6.0), (1.0, 3.0), (2.0, 1.5)] {
+            let on = quota.on(Speed::new(speed).unwrap());
+            assert_eq!((on.share.as_f64(), on.limit()), (2.0, Some(local)), "speed {speed}");
+        }
+        let fast = Speed::new(2.0).unwrap();
+        assert_eq!(Quota::UNLIMITED.on(fast), Quota::UNLIMITED);
+        assert_eq!(Quota::hard(0.0).unwrap().on(fast).limit(), Some(0.0));
     }
 
     #[test]

@@ -65,7 +65,7 @@ use super::usage::Usage;
 use super::{Admission, Ask, Pressure, Shed, Verdict};
 use crate::rng::{self, spread};
 use crate::signal::{Signal, Signals};
-use crate::{Criticality, Ratio, Timestamp, decay};
+use crate::{Criticality, Ratio, Speed, Timestamp, decay};
 
 /// A server's assumption about unknown costs, and about load that may last or end at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,6 +100,9 @@ pub struct AdmissionConfig {
     pub customers: usize,
     /// Whether to risk too much work for a moment, or too little.
     pub outlook: Outlook,
+    /// The speed of the machine. [`Gate`](super::Gate) converts by it; admission is in local
+    /// seconds.
+    pub speed: Speed,
 }
 
 impl AdmissionConfig {
@@ -126,6 +129,7 @@ impl AdmissionConfig {
             max_retries: Self::DEFAULT_MAX_RETRIES,
             customers: Self::DEFAULT_CUSTOMERS,
             outlook: Outlook::default(),
+            speed: Speed::REFERENCE,
         })
     }
 

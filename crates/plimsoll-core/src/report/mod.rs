@@ -10,6 +10,8 @@ mod window;
 
 use core::time::Duration;
 
+use crate::Speed;
+
 pub use reporter::{REUSE_FOR, Reporter, TimedReport};
 pub use window::{DEFAULT_WINDOW, TICK, Totals};
 
@@ -32,6 +34,9 @@ pub struct LoadReport {
     /// The median latency of recent requests that found about as many in flight; `None` = not
     /// given.
     pub latency: Option<Duration>,
+    /// The speed of its machine; `None` = not given, which counts as 1. Balancing has no use for it:
+    /// utilization is a share of the backend's own CPUs.
+    pub speed: Option<Speed>,
 }
 
 impl LoadReport {

@@ -18,8 +18,8 @@ use core::time::Duration;
 
 use super::LoadReport;
 use super::window::{LoadWindow, Rates, Totals};
-use crate::Timestamp;
 use crate::probe::LatencyByLoad;
+use crate::{Speed, Timestamp};
 
 /// Time for which a report may be sent again. At a microsecond each, reports then cost half a
 /// thousandth of one CPU at most. The p99 of `prequal` in the scenario `policy-spread` is 40.8 ms
@@ -48,6 +48,8 @@ impl TimedReport {
 pub struct Reporter {
     /// CPUs at 100% utilization.
     cpus: f64,
+    /// The speed of the machine, if it is known.
+    speed: Option<Speed>,
     window: LoadWindow,
     rates: Rates,
     latency: LatencyByLoad,
@@ -60,10 +62,17 @@ impl Reporter {
     pub fn new(now: Timestamp, window: Duration, cpus: f64, totals: Totals) -> Self {
         Self {
             cpus,
+            speed: None,
             window: LoadWindow::new(now, window, totals),
             rates: Rates::default(),
             latency: LatencyByLoad::default(),
         }
+    }
+
+    /// The same on a machine of this speed, which its reports state.
+    #[must_use]
+    pub fn on(self, speed: Option<Speed>) -> Self {
+        Self { speed, ..self }
     }
 
     /// Sets the number of CPUs.
@@ -109,6 +118,7 @@ impl Reporter {
             lame_duck,
             in_flight: Some(in_flight),
             latency: self.latency(now, in_flight),
+            speed: self.speed,
         };
         TimedReport { load, until: now + REUSE_FOR }
     }
@@ -141,7 +151,11 @@ mod tests {
         assert!(load.latency.unwrap().abs_diff(Duration::from_millis(7)) < Duration::from_micros(1));
         assert_eq!(reporter.report(ms(150), 0, false).load.in_flight, Some(0));
         reporter.resize(4.0);
-        assert_eq!(reporter.report(ms(150), 0, false).load.cpu_utilization, 0.25);
+        let load = reporter.report(ms(150), 0, false).load;
+        assert_eq!((load.cpu_utilization, load.speed), (0.25, None));
+        let fast = Speed::new(2.0);
+        let load = reporter.on(fast).report(ms(150), 0, false).load;
+        assert_eq!((load.cpu_utilization, load.speed), (0.25, fast), "a share of the machine's own CPUs");
     }
 
     #[test]

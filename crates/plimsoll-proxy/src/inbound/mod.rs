@@ -25,7 +25,7 @@ use plimsoll::system::MAX_OPEN_FILES;
 use plimsoll_core::admit::{Mode, Shed};
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
-use plimsoll_core::{Criticality, Rejection};
+use plimsoll_core::{Criticality, Rejection, Speed};
 
 use self::customers::Customers;
 pub(crate) use self::customers::names as customer_names;
@@ -77,7 +77,7 @@ impl Inbound {
 
     fn unwatched(config: &config::Inbound) -> Self {
         let cpus = config.cpus;
-        let gate = Gate::of_process(mode(config), config.outlook, cpus, config.scarce());
+        let gate = Gate::of_process(mode(config), config.outlook, Speed::REFERENCE, cpus, config.scarce());
         Self::before(gate, config, RandomState::new())
     }
 

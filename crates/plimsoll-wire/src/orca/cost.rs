@@ -73,7 +73,7 @@ fn encode(name: &str, value: f64, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&value.to_le_bytes());
 }
 
-/// The CPU-seconds that a request has used, from the headers of its response or the trailers of a
+/// The reference CPU-seconds that a request has used, from the headers of its response or the trailers of a
 /// call.
 ///
 /// `None` if the backend reports none, or an invalid number.

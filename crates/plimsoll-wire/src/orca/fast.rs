@@ -10,12 +10,12 @@
 //! other way round, and where both accept they agree.
 
 use http::{HeaderMap, HeaderValue};
-use plimsoll_core::LoadReport;
+use plimsoll_core::{LoadReport, Speed};
 
 use super::base64::decode;
 use super::{
-    ACTIVE_REQUESTS_METRIC, LAME_DUCK_METRIC, LATENCY_METRIC, Malformed, OrcaLoadReport, checked, in_flight, latency,
-    qps,
+    ACTIVE_REQUESTS_METRIC, LAME_DUCK_METRIC, LATENCY_METRIC, Malformed, OrcaLoadReport, SPEED_METRIC, checked,
+    in_flight, latency, qps,
 };
 use crate::headers::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN};
 
@@ -86,6 +86,8 @@ fn from_binary(mut bytes: &[u8]) -> Option<Result<LoadReport, Malformed>> {
                     report.in_flight = in_flight(value);
                 } else if key == LATENCY_METRIC.as_bytes() {
                     report.latency = latency(value);
+                } else if key == SPEED_METRIC.as_bytes() {
+                    report.speed = Speed::new(value);
                 }
             }
             // A known field of another wire type: decoders differ in what they make of it.

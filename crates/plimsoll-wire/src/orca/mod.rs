@@ -22,9 +22,10 @@
 //!
 //! Ours, since nothing public exists: a backend in lame duck says so in
 //! `named_metrics` under [`LAME_DUCK_METRIC`], its requests in flight under [`ACTIVE_REQUESTS_METRIC`], and
-//! the latency that it expects under [`LATENCY_METRIC`]; the last two are what the policy `prequal` goes by.
+//! the latency that it expects under [`LATENCY_METRIC`]; the last two are what the policy `prequal` goes by. The speed of its
+//! machine has the key [`SPEED_METRIC`], and none without a configured speed. Other readers skip unknown keys.
 //!
-//! Ours as well: in `request_cost`, which nobody has given names for, CPU-seconds stand under [`REQUEST_CPU`], and whatever else a
+//! Ours as well: in `request_cost`, which nobody has given names for, reference CPU-seconds stand under [`REQUEST_CPU`], and whatever else a
 //! handler charges to its request under a name of its own ([`Encoded`], [`request_cpu`]).
 //!
 //! Sources: gRFC A51, gRFC A58, Envoy's `orca_parser.cc`.
@@ -41,7 +42,7 @@ use ::base64::Engine as _;
 use ::base64::engine::general_purpose::{STANDARD, STANDARD_PAD_INDIFFERENT};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use plimsoll_core::LoadReport;
+use plimsoll_core::{LoadReport, Speed};
 use prost::Message as _;
 
 pub use cost::{Encoded, request_cpu};
@@ -58,7 +59,11 @@ pub const ACTIVE_REQUESTS_METRIC: &str = "plimsoll.active_requests";
 /// Key in `named_metrics`: the latency, in seconds, that the backend expects for one more request.
 pub const LATENCY_METRIC: &str = "plimsoll.latency_seconds";
 
-/// Key in `request_cost`: the CPU-seconds that the request of this response has used so far.
+/// Key in `named_metrics`: the speed of the backend's machine, relative to the reference core.
+pub const SPEED_METRIC: &str = "plimsoll.speed";
+
+/// Key in `request_cost`: the reference CPU-seconds that the request of this response has used so
+/// far ([`Speed`]).
 pub const REQUEST_CPU: &str = "cpu";
 
 /// A load report with all of its fields. Utilizations are shares of what is available, 1.0 = all.
@@ -195,6 +200,7 @@ impl From<&OrcaLoadReport> for LoadReport {
             lame_duck: report.lame_duck(),
             in_flight: report.named_metrics.get(ACTIVE_REQUESTS_METRIC).and_then(|value| in_flight(*value)),
             latency: report.named_metrics.get(LATENCY_METRIC).and_then(|value| latency(*value)),
+            speed: report.named_metrics.get(SPEED_METRIC).and_then(|value| Speed::new(*value)),
         }
     }
 }
@@ -210,6 +216,9 @@ impl From<&LoadReport> for OrcaLoadReport {
         }
         if let Some(latency) = report.latency {
             named_metrics.insert(LATENCY_METRIC.to_owned(), latency.as_secs_f64());
+        }
+        if let Some(speed) = report.speed {
+            named_metrics.insert(SPEED_METRIC.to_owned(), speed.as_f64());
         }
         Self {
             cpu_utilization: report.cpu_utilization,

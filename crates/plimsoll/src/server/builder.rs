@@ -20,7 +20,7 @@ use super::layer::ServerLayer;
 use super::lifecycle::Lifecycle;
 use super::places::Places;
 use super::report::{ReportSource, Reporter};
-use crate::system::LEAST_CPUS;
+use crate::system::{LEAST_CPUS, MachineSpeed};
 
 /// The settings of a [`ServerLayer`].
 #[must_use]
@@ -29,6 +29,7 @@ pub struct ServerLayerBuilder {
     window: Duration,
     cpus: Option<f64>,
     cpu: cpu::Clock,
+    speed: Option<MachineSpeed>,
     source: Option<Box<dyn ReportSource>>,
     readiness_path: Option<Arc<str>>,
     rules: Rules,
@@ -46,6 +47,7 @@ impl ServerLayerBuilder {
             window: DEFAULT_WINDOW,
             cpus: None,
             cpu: cpu::Clock::default(),
+            speed: None,
             source: None,
             readiness_path: None,
             rules: Rules::default(),
@@ -81,6 +83,25 @@ impl ServerLayerBuilder {
     /// It is called about a hundred times a second, in the path of a request. It must not block.
     pub fn cpu_clock(mut self, used: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         self.cpu = cpu::Clock::by(used);
+        self
+    }
+
+    /// The speed of this machine, relative to the reference core. By default 1, and reports name
+    /// none.
+    ///
+    /// Quotas and the `cpu` of reported request costs are in reference CPU-seconds, so that they
+    /// hold on every type of machine: local seconds × speed. [`MachineSpeed::calibrated`] measures
+    /// the speed, once for each process. Utilization needs no speed.
+    ///
+    /// ```
+    /// use plimsoll::server::{Lifecycle, ServerLayer};
+    /// use plimsoll::system::MachineSpeed;
+    ///
+    /// let layer = ServerLayer::builder(Lifecycle::new()).speed(MachineSpeed::calibrated()).build();
+    /// assert!(layer.load().speed.is_some());
+    /// ```
+    pub fn speed(mut self, speed: impl Into<MachineSpeed>) -> Self {
+        self.speed = Some(speed.into());
         self
     }
 
@@ -318,12 +339,13 @@ impl ServerLayerBuilder {
     #[must_use]
     pub fn build(self) -> ServerLayer {
         let available = Arc::new(Available::new(self.cpus));
+        let speed = self.speed.map(|speed| speed.speed());
         let gate = self.admission.map(|mode| {
-            let cpu = self.cpu.clone();
-            ServerGate::new(Gate::of_server(&available, self.outlook, mode, self.gauge, &self.scarce, cpu), mode)
+            let (cpu, speed) = (self.cpu.clone(), speed.unwrap_or_default());
+            ServerGate::new(Gate::of_server(&available, self.outlook, mode, speed, self.gauge, &self.scarce, cpu), mode)
         });
         ServerLayer {
-            reporter: Reporter::new(self.lifecycle, self.window, available, self.source, self.cpu),
+            reporter: Reporter::new(self.lifecycle, self.window, available, self.source, self.cpu, speed),
             readiness_path: self.readiness_path,
             rules: Arc::new(self.rules),
             gate,

@@ -171,7 +171,7 @@ pub fn charge(name: impl Into<Cow<'static, str>>, amount: f64) {
     }
 }
 
-/// CPU time that the current request has used so far, without the running section.
+/// CPU time of this machine that the current request has used so far, without the running section.
 ///
 /// `None` outside of requests, for exempt requests and without admission.
 #[must_use]

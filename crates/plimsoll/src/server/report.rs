@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use parking_lot::{Mutex, RwLock};
 use plimsoll_core::report::{Reporter as Machine, TimedReport, Totals};
-use plimsoll_core::{LoadReport, Timestamp};
+use plimsoll_core::{LoadReport, Speed, Timestamp};
 use plimsoll_wire::orca::{Encoded, OrcaLoadReport};
 
 use super::available::Available;
@@ -78,6 +78,7 @@ impl Reporter {
         available: Arc<Available>,
         source: Option<Box<dyn ReportSource>>,
         cpu: cpu::Clock,
+        speed: Option<Speed>,
     ) -> Arc<Self> {
         let totals = Totals { cpu: cpu.used(), ..Totals::default() };
         let report = OrcaLoadReport::default();
@@ -88,7 +89,7 @@ impl Reporter {
             cpu,
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            machine: Mutex::new(Machine::new(Timestamp::ZERO, window, available.cpus(), totals)),
+            machine: Mutex::new(Machine::new(Timestamp::ZERO, window, available.cpus(), totals).on(speed)),
             available,
             standing: RwLock::new(Arc::new(Standing {
                 said: TimedReport::default(),
@@ -205,6 +206,7 @@ mod tests {
             Arc::new(Available::new(Some(1.0))),
             source,
             cpu::Clock::default(),
+            None,
         )
     }
 

@@ -2,24 +2,29 @@
 //!
 //! A server reads its own ([`server`](crate::server)). The proxy reads those of the process that it
 //! protects. All of it comes from `/proc` and from the control groups, in either version. A missing
-//! file is `None` or no limit, so that the same code runs without control groups.
+//! file is `None` or no limit, so that the same code runs without control groups. The speed of the
+//! machine is configured or measured ([`MachineSpeed`]).
 
+mod calibration;
 mod cpus;
 mod groups;
 mod memory;
 mod process;
 mod process_tree;
 mod scarce;
+mod speed;
 mod stalls;
 
 use std::path::Path;
 
+pub use calibration::Calibration;
 pub(crate) use cpus::CpuReader;
 pub use cpus::{LEAST_CPUS, cpus};
 pub use memory::memory_limit;
 pub use process::{ProcessReader, ProcessSample, WatchedProcess};
 pub use process_tree::MAX_OPEN_FILES;
 pub use scarce::ScarceReader;
+pub use speed::MachineSpeed;
 
 use groups::Groups;
 

@@ -105,6 +105,30 @@ async fn the_report_of_a_response_tells_what_its_request_used() {
     charge("tokens", 1.0);
 }
 
+#[tokio::test]
+async fn cost_leaves_a_fast_machine_in_reference_seconds() {
+    let work = service(|_| async {
+        burn(10 * MS);
+        tokio::task::yield_now().await;
+        used().unwrap().as_secs_f64().to_string()
+    });
+    for speed in [0.5, 4.0].map(|speed| Speed::new(speed).unwrap()) {
+        let layer = builder().speed(speed).build();
+        assert_eq!(layer.load().speed, Some(speed));
+        let response = layer.layer(work.clone()).oneshot(get("/")).await.unwrap();
+        let report = plimsoll_wire::orca::read(response.headers()).unwrap().unwrap();
+        assert_eq!(report.named_metrics["plimsoll.speed"], speed.as_f64());
+        let cpu = report.request_cost["cpu"];
+        let local: f64 = text(response).await.parse().unwrap();
+        // The answer of the handler lacks its own last section.
+        let ratio = cpu / local / speed.as_f64();
+        assert!((1.0..1.2).contains(&ratio), "{cpu} reference CPU-seconds of {local} at speed {speed}");
+    }
+    let response = builder().build().layer(work).oneshot(get("/")).await.unwrap();
+    let report = plimsoll_wire::orca::read(response.headers()).unwrap().unwrap();
+    assert!(!report.named_metrics.contains_key("plimsoll.speed"), "none without a setting");
+}
+
 /// In one process, a request to another server may run on the thread of its caller.
 #[tokio::test]
 async fn nobody_is_charged_with_what_runs_within_it_for_one_that_is_not() {

@@ -31,7 +31,7 @@ use plimsoll::server::{
     ServerLayer, ServerLayerBuilder, Signal, Trust, bind, charge, current, pressure, spawn, spawn_blocking, used,
 };
 use plimsoll_core::rejection::Retry;
-use plimsoll_core::{Criticality, Rejection};
+use plimsoll_core::{Criticality, Rejection, Speed};
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::metadata::Metadata;
 use plimsoll_wire::shed::Shed;

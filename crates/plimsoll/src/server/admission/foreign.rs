@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use http::HeaderMap;
 use parking_lot::Mutex;
+use plimsoll_core::Speed;
 use plimsoll_core::admit::{Entry, Flow, Mode, Observation, Outlook, ProcessObserver};
 use plimsoll_core::signal::{Gauges, ResourceConfig, ResourceWatch};
 use plimsoll_wire::orca;
@@ -67,12 +68,18 @@ impl ForeignProcess {
 
 impl Gate<ForeignProcess> {
     /// The gate of a process that was not found yet. It admits every request until then. `cpus` are
-    /// those that the process may use, if they are known.
+    /// those of this machine that the process may use, if they are known; `speed` is the machine's.
     #[must_use]
-    pub fn of_process(mode: Mode, outlook: Outlook, cpus: Option<f64>, config: ResourceConfig) -> Arc<Self> {
+    pub fn of_process(
+        mode: Mode,
+        outlook: Outlook,
+        speed: Speed,
+        cpus: Option<f64>,
+        config: ResourceConfig,
+    ) -> Arc<Self> {
         let clock = Clock::start();
         let mut ranked = with_capacity(cpus.unwrap_or(LEAST_CPUS));
-        ranked.outlook = outlook;
+        (ranked.outlook, ranked.speed) = (outlook, speed);
         let signals = ForeignProcess {
             sent: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
@@ -147,7 +154,7 @@ pub(super) enum Usage {
     Unknown,
     /// Unknown, and the process may still work on it: it was abandoned before a response.
     Abandoned,
-    /// CPU-seconds, by the load report of the process.
+    /// Reference CPU-seconds, by the load report of the process.
     Reported(f64),
 }
 

@@ -28,7 +28,7 @@ use parking_lot::{Mutex, MutexGuard};
 use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Pressure, Shed, Standing};
 use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::Loads;
-use plimsoll_core::{Criticality, Rejection, Timestamp};
+use plimsoll_core::{Criticality, Rejection, Speed, Timestamp};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
@@ -59,10 +59,12 @@ pub trait Signals {
     }
 }
 
-/// The gate of a process, for all of its threads.
+/// The gate of a process, for all of its threads. CPUs and costs are those of the reference core
+/// ([`Speed`]): they compare between machines.
 #[derive(Debug)]
 pub struct Gate<S> {
     clock: Clock,
+    speed: Speed,
     signals: S,
     machine: Mutex<Machine>,
 }
@@ -104,7 +106,7 @@ pub struct Assessment {
     pub shed: Option<Rejection>,
     /// Whether the gate only counts the requests that it would shed.
     pub is_dry_run: bool,
-    /// The expected cost, in CPU-seconds.
+    /// The expected cost, in reference CPU-seconds.
     pub expected: f64,
     /// How close requests as critical as this one were to being shed.
     pub pressure: Pressure,
@@ -117,7 +119,7 @@ impl<S: Signals> Gate<S> {
         // Servers of one fleet do not draw alike.
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
         let gate = admit::Gate::new(clock.now(), config, mode, seen);
-        Arc::new(Self { clock, signals, machine: Mutex::new(Machine { gate, rng }) })
+        Arc::new(Self { clock, speed: config.speed, signals, machine: Mutex::new(Machine { gate, rng }) })
     }
 
     /// The time, by the clock of the gate.
@@ -135,16 +137,26 @@ impl<S: Signals> Gate<S> {
         self.lock().gate.pressure(criticality)
     }
 
-    /// The CPUs that the process may use.
+    /// The speed of its machine.
     #[must_use]
-    pub fn capacity(&self) -> f64 {
-        self.lock().gate.capacity()
+    pub fn speed(&self) -> Speed {
+        self.speed
     }
 
-    /// The CPUs that the process uses; `None` while it cannot be measured.
+    /// The reference CPUs that the process may use.
+    #[must_use]
+    pub fn capacity(&self) -> f64 {
+        self.capacity_of(&self.lock().gate)
+    }
+
+    fn capacity_of(&self, gate: &admit::Gate) -> f64 {
+        self.speed.reference(gate.capacity())
+    }
+
+    /// The reference CPUs that the process uses; `None` while it cannot be measured.
     #[must_use]
     pub fn cpus(&self) -> Option<f64> {
-        self.signals.is_current().then(|| self.lock().gate.signals().cpus)
+        self.signals.is_current().then(|| self.speed.reference(self.lock().gate.signals().cpus))
     }
 
     /// The load by each signal, and the signal that causes shedding; none while the process cannot
@@ -188,7 +200,7 @@ impl<S: Signals> Admission<S> {
         let mut machine = self.gate.lock();
         let Machine { gate, rng } = &mut *machine;
         signals.update(now, gate);
-        let (expected, capacity) = (gate.expected(arrival.kind), gate.capacity());
+        let (expected, capacity) = (gate.expected(arrival.kind), self.gate.capacity_of(gate));
         let pressure = gate.pressure(arrival.criticality);
         let (entry, shed) = if signals.is_known() { gate.ask(now, arrival, rng) } else { (None, None) };
         let is_over = shed.is_some_and(|shed| shed.reason == Rejection::Quota);
@@ -212,7 +224,7 @@ impl<S: Signals> Admission<S> {
     pub fn shed_unasked(&self, facts: &Facts<'_>, reason: Rejection) {
         let (expected, capacity) = {
             let gate = &self.gate.lock().gate;
-            (gate.expected(facts.arrival.kind), gate.capacity())
+            (gate.expected(facts.arrival.kind), self.gate.capacity_of(gate))
         };
         self.account(self.gate.now(), facts, expected, capacity, Some(reason));
         self.by_criticality[facts.arrival.criticality.rank()].count(false, Some(reason));

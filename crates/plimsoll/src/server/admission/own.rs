@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll_core::Timestamp;
 use plimsoll_core::admit::{self, AdmissionConfig, Entry, Mode, Observation, Outlook};
 use plimsoll_core::signal::{Gauges, ResourceConfig, ResourceWatch};
+use plimsoll_core::{Speed, Timestamp};
 
 use super::{Gate, Signals, with_capacity};
 use crate::server::available::Available;
@@ -97,12 +97,13 @@ impl Gate<OwnProcess> {
         available: &Arc<Available>,
         outlook: Outlook,
         mode: Mode,
+        speed: Speed,
         gauge: Option<Gauge>,
         watched: &ResourceConfig,
         cpu: cpu::Clock,
     ) -> Arc<Self> {
         let mut config = with_capacity(available.cpus());
-        config.outlook = outlook;
+        (config.outlook, config.speed) = (outlook, speed);
         let seen = Observation { cpu: cpu.used().as_secs_f64(), ..Observation::default() };
         let scarce = watched.is_any().then(|| {
             let seen = Mutex::new((ScarceReader::of(Whose::Own, watched), ResourceWatch::new(watched)));
@@ -141,7 +142,7 @@ impl Gate<OwnProcess> {
         self.signals.runnable.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A running request has used this many CPU-seconds so far.
+    /// A running request has used this many CPU-seconds of this machine so far.
     pub(in crate::server) fn progress(&self, entry: &mut Entry, used: f64) {
         let now = self.now();
         self.lock().gate.progress(now, entry, used);
@@ -185,6 +186,7 @@ mod tests {
             &available,
             Outlook::default(),
             Mode::default(),
+            Speed::new(2.0).unwrap(),
             None,
             &ResourceConfig::default(),
             cpu::Clock::default(),
@@ -197,7 +199,8 @@ mod tests {
             gate.signals.update(now, &mut gate.lock().gate);
             gate.capacity()
         };
-        assert_eq!(capacity_after(Duration::from_millis(100)).await, 1.0);
-        assert_eq!(capacity_after(Duration::from_secs(1)).await, 4.0);
+        // In reference CPUs, on a machine of twice the speed.
+        assert_eq!(capacity_after(Duration::from_millis(100)).await, 2.0);
+        assert_eq!(capacity_after(Duration::from_secs(1)).await, 8.0);
     }
 }

@@ -14,7 +14,7 @@ use crate::system::ProcessSample;
 
 fn admission(is_dry_run: bool) -> Admission<ForeignProcess> {
     let mode = if is_dry_run { Mode::DryRun } else { Mode::Protect };
-    Admission::new(Gate::of_process(mode, Outlook::default(), None, ResourceConfig::default()), mode)
+    Admission::new(Gate::of_process(mode, Outlook::default(), Speed::REFERENCE, None, ResourceConfig::default()), mode)
 }
 
 fn sample(cpu: f64, is_first: bool) -> ProcessSample {
@@ -153,6 +153,21 @@ async fn costs_are_learned_from_the_cpu_of_the_process() {
         admission.gate().observe(Some(sample(cpu + f64::from(n) * 0.001, false)));
     }
     assert_eq!(expected(&admission), cost);
+}
+
+#[tokio::test]
+async fn gate_of_a_fast_machine_shows_reference_cpus() {
+    tokio::time::pause();
+    let speed = Speed::new(2.5).unwrap();
+    let gate = Gate::of_process(Mode::Protect, Outlook::default(), speed, Some(2.0), ResourceConfig::default());
+    gate.observe(Some(ProcessSample { cpus: Some(2.0), ..sample(0.0, true) }));
+    assert_eq!((gate.speed(), gate.capacity()), (speed, 5.0));
+    for n in 1..=200 {
+        tokio::time::advance(Duration::from_millis(20)).await;
+        gate.observe(Some(sample(f64::from(n) * 0.01, false)));
+    }
+    let cpus = gate.cpus().unwrap();
+    assert!((cpus - 1.25).abs() < 0.01, "half a CPU of the machine, {cpus} of the reference");
 }
 
 /// Memory that fills by 8% a second, and is full soon.

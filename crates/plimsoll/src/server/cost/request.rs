@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use plimsoll_core::Speed;
 use plimsoll_core::admit::{Entry, Pressure};
 use plimsoll_wire::orca::REQUEST_CPU;
 
@@ -81,13 +82,15 @@ impl Request {
         }
     }
 
-    /// Passes all its use so far to `make`, and returns the result.
+    /// Passes all its use so far to `make`, and returns the result. CPU leaves the server in reference
+    /// CPU-seconds.
     pub(in crate::server) fn with_cost<R>(
         &self,
         make: impl for<'c> FnOnce(&mut dyn Iterator<Item = (&'c str, f64)>) -> R,
     ) -> R {
         let charges = self.charges.lock();
-        let cpu = [(REQUEST_CPU, self.used().as_secs_f64())];
+        let speed = self.gate.as_ref().map_or(Speed::REFERENCE, |gate| gate.speed());
+        let cpu = [(REQUEST_CPU, speed.reference(self.used().as_secs_f64()))];
         make(&mut charges.iter().map(|(name, sum)| (&**name, *sum)).chain(cpu))
     }
 
