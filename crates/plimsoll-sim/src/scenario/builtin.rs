@@ -55,6 +55,8 @@ const FILES: &[(&str, &str)] = files![
     "subset-grid",
     "subset-reference",
     "subset-failures",
+    "deploy-by-discovery",
+    "source-fails-at-peak",
     "worked-examples",
     "what-if-zone-count",
     "what-if-zone-loss",

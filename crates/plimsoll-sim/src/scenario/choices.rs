@@ -7,10 +7,10 @@ use std::time::Duration;
 use plimsoll_config::{Flaw, SpanOrOff, Table, Variants, Visitor};
 use plimsoll_core::Ratio;
 
-use super::fleet::{At, COURSE, within_reason};
+use super::fleet::{ANSWERS, At, COURSE, within_reason};
 use crate::experiment::fleet::plan::{
     Antagonist, Arrivals, BackendGroup, Change, Conduct, Cost, Happening, Interference, Rate, Restart, Selection, Skew,
-    Usage,
+    SourceState, Usage,
 };
 
 /// Where a setting is required, what its place holds before it is read.
@@ -296,6 +296,7 @@ impl Variants for Happening {
             Change::Speed { backends: backends.clone(), factor: NO_NUMBER },
             Change::AddBackends { group: BackendGroup::default() },
             Change::RemoveBackends { backends },
+            Change::Source { state: SourceState::Complete, lasts: NO_TIME },
             Change::AddClients { count: NonZeroU32::MIN },
             Change::RemoveClients { count: NonZeroU32::MIN },
         ];
@@ -311,6 +312,7 @@ impl Variants for Happening {
             Change::Speed { .. } => "speed",
             Change::AddBackends { .. } => "add-backends",
             Change::RemoveBackends { .. } => "remove-backends",
+            Change::Source { .. } => "source",
             Change::AddClients { .. } => "add-clients",
             Change::RemoveClients { .. } => "remove-clients",
         }
@@ -337,6 +339,10 @@ impl Variants for Happening {
             }
             Change::AddBackends { group } => group.settings(visitor),
             Change::RemoveBackends { backends } => selection(visitor, backends),
+            Change::Source { state, lasts } => {
+                visitor.required_as("answers", state, ANSWERS);
+                visitor.required("for", lasts);
+            }
             Change::AddClients { count } | Change::RemoveClients { count } => visitor.required("count", count),
         }
     }
@@ -351,6 +357,7 @@ impl Variants for Happening {
                 let spans = [("lame_duck", lame_duck), ("down", down), ("cold_for", &cold.lasts), ("stagger", stagger)];
                 spans.into_iter().try_for_each(|(what, span)| within_reason(what, *span))
             }
+            Change::Source { lasts, .. } => within_reason("for", *lasts),
             Change::Speed { factor, .. } => above("factor", *factor, 0.0),
             _ => Ok(()),
         }

@@ -10,13 +10,14 @@ use std::time::Duration;
 use plimsoll_config::{
     Choice, Codec, DeValue, Flaw, Own, Reading, SpanOrOff, Spanned, Table, Value, Visitor, inline, kind, number,
 };
+use plimsoll_core::discover::OnEmpty;
 use plimsoll_core::health::CheckConfig;
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_core::subset::{Algorithm, SubsetConfig};
 
 use crate::experiment::fleet::plan::{
-    Abandoned, Arm, BackendGroup, Clients, ColdCourse, Failures, Happening, Network, Phase, Plan, Reports, Requests,
-    Speed, Switch,
+    Abandoned, Arm, BackendGroup, Clients, ColdCourse, Discovery, Failures, Happening, Network, Phase, Plan, Reports,
+    Requests, SourceState, Speed, Switch,
 };
 
 /// The settings of a plan, at the root of the file.
@@ -146,6 +147,9 @@ impl Table for Arm {
         let mut subset = self.subset.map(SubsetForm);
         visitor.optional("subset", &mut subset);
         self.subset = subset.map(|form| form.0);
+        let mut discovery = self.discovery.map(DiscoveryForm);
+        visitor.optional("discovery", &mut discovery);
+        self.discovery = discovery.map(|form| form.0);
         visitor.value_as("failures", &mut self.failures, FAILURES);
         visitor.value("retries", &mut self.retries);
         self.balancer.settings(visitor);
@@ -217,6 +221,36 @@ impl Value for SubsetForm {
             return None;
         };
         let mut form = Self::EMPTY;
+        reading.fill(table, &mut form);
+        Some(form)
+    }
+
+    fn print(&self) -> String {
+        format!("{{ {} }}", inline(&mut { *self }))
+    }
+}
+
+/// Discovery of backends: `{ every = "5s", hold = "30s" }`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct DiscoveryForm(Discovery);
+
+impl Table for DiscoveryForm {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("every", &mut self.0.every);
+        visitor.value_as("hold", &mut self.0.merge.hold, SpanOrOff);
+        visitor.value_as("on_empty", &mut self.0.merge.on_empty, ON_EMPTY);
+        visitor.value("confirmations", &mut self.0.merge.confirmations);
+    }
+}
+
+impl Value for DiscoveryForm {
+    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
+        let DeValue::Table(table) = value.get_ref() else {
+            let help = "write { every = \"5s\", hold = \"30s\" }";
+            reading.problem(format!("expected discovery, found {}", kind(value.get_ref())), help);
+            return None;
+        };
+        let mut form = Self(Discovery::default());
         reading.fill(table, &mut form);
         Some(form)
     }
@@ -299,6 +333,17 @@ impl Table for SpeedRange {
 pub(super) const ABANDONED: Choice<Abandoned> = Choice {
     noun: "a way to treat abandoned work",
     names: &[("finished", Abandoned::Finished), ("dropped", Abandoned::Dropped)],
+};
+const ON_EMPTY: Choice<OnEmpty> =
+    Choice { noun: "a meaning of an empty list", names: &[("keep", OnEmpty::Keep), ("obey", OnEmpty::Obey)] };
+pub(super) const ANSWERS: Choice<SourceState> = Choice {
+    noun: "a state of the source",
+    names: &[
+        ("complete", SourceState::Complete),
+        ("third", SourceState::Third),
+        ("empty", SourceState::Empty),
+        ("error", SourceState::Error),
+    ],
 };
 const REPORTS: Choice<Reports> = Choice {
     noun: "a kind of reports",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_config::{Checker, check_balancer, help_for_name};
 use plimsoll_core::Ratio;
+use plimsoll_core::subset::Algorithm;
 
 use super::budget::{self, MOST_CLIENTS, MOST_EVENTS, MOST_PAIRS, MOST_PARTIES, MOST_POWER, budget};
 use super::fleet::{FleetFile, LONGEST, within_reason};
@@ -136,6 +137,12 @@ fn budgets(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
         budget(checker, &path, "pairs of a client and a backend", all * backends, MOST_PAIRS);
     }
     for (i, arm) in plan.arms.iter().enumerate() {
+        if let Some(discovery) = &arm.discovery
+            && is_reasonable
+        {
+            let path = format!("arms[{i}].discovery");
+            budget::repeats(checker, &path, discovery.every, plan.duration, all * backends, MOST_EVENTS);
+        }
         let checks = &arm.balancer.checks;
         if checks.active && is_reasonable {
             let path = format!("arms[{i}].checks.interval");
@@ -352,6 +359,7 @@ fn timeline(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
     let mut order: Vec<usize> = (0..plan.timeline.len()).collect();
     order.sort_by_key(|i| plan.timeline[*i].at);
     let mut clients = plan.clients.count.get();
+    let mut source_until = Duration::ZERO;
     let mut known: Vec<&BackendGroup> = plan.backends.iter().collect();
     for i in order {
         let happening = &plan.timeline[i];
@@ -370,6 +378,17 @@ fn timeline(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
                 unique(checker, &format!("{path}.name"), &group.name, known.iter().map(|other| other.name.as_str()));
                 backend(group, &path, checker);
                 known.push(group);
+            }
+            Change::Source { .. } if plan.arms.iter().all(|arm| arm.discovery.is_none()) => {
+                let help = "add discovery = { every = \"5s\" } to an arm, or remove the event";
+                checker.report(&path, "has no effect: no arm has discovery", help);
+            }
+            Change::Source { lasts, .. } => {
+                if happening.at < source_until {
+                    let reason = format!("begins before the last state of the source ends ({})", text(source_until));
+                    checker.report(format!("{path}.at"), reason, "move it to a later time, or shorten the other");
+                }
+                source_until = happening.at + *lasts;
             }
             Change::AddClients { count } => clients = clients.saturating_add(count.get()),
             Change::RemoveClients { count } if count.get() >= clients => {
@@ -446,6 +465,7 @@ fn arms(plan: &mut Plan, checker: &mut Checker<'_>) {
     for (i, arm) in plan.arms.iter_mut().enumerate() {
         let path = format!("arms[{i}]");
         check_balancer(checker, &path, &mut arm.balancer);
+        discovery(arm, &path, checker);
         let Arm { switches, .. } = arm;
         for (k, switch) in switches.iter().enumerate() {
             if switch.at >= duration {
@@ -453,5 +473,18 @@ fn arms(plan: &mut Plan, checker: &mut Checker<'_>) {
                 checker.report(format!("{path}.switches[{k}].at"), reason, "switch earlier, or raise duration");
             }
         }
+    }
+}
+
+/// Reports discovery that a subset cannot follow, and a hold that no run can have.
+fn discovery(arm: &Arm, path: &str, checker: &mut Checker<'_>) {
+    let Some(discovery) = &arm.discovery else { return };
+    let path = format!("{path}.discovery");
+    if let Err(flaw) = within_reason("hold", discovery.merge.hold) {
+        checker.report(format!("{path}.hold"), flaw.reason, flaw.help);
+    }
+    if arm.subset.is_some_and(|subset| subset.algorithm == Algorithm::Ledger) {
+        let reason = "has no effect with a ledger, which assigns backends itself";
+        checker.report(path, reason, "remove it, or choose another algorithm of subsets");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::plan::{Arm, BackendGroup, Change, Conduct, Plan, Selection};
+use super::plan::{Arm, BackendGroup, Change, Conduct, Plan, Selection, SourceState};
 use crate::experiment::windows;
 use crate::findings::{Mark, MarkKind};
 
@@ -28,6 +28,7 @@ fn label(change: &Change) -> String {
         Change::Speed { backends, factor } => format!("{}speed ×{factor}", of(backends)),
         Change::AddBackends { group: BackendGroup { name, count, .. } } => format!("{name}: +{count} backends"),
         Change::RemoveBackends { backends } => format!("{}removed", of(backends)),
+        Change::Source { state, lasts } => format!("source {} for {}", answers(*state), spaced(*lasts)),
         Change::AddClients { count } => format!("+{count} clients"),
         Change::RemoveClients { count } => format!("−{count} clients"),
     }
@@ -60,6 +61,15 @@ fn of(selection: &Selection) -> String {
         (None, Some(count)) if count.get() == 1 => "1 backend: ".to_owned(),
         (None, Some(count)) => format!("{count} backends: "),
         (None, None) => String::new(),
+    }
+}
+
+fn answers(state: SourceState) -> &'static str {
+    match state {
+        SourceState::Complete => "complete",
+        SourceState::Third => "lists a third",
+        SourceState::Empty => "lists nothing",
+        SourceState::Error => "fails",
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use plimsoll_core::{BalancerConfig, Timestamp};
 
-use super::plan::{Antagonist, Arm, BackendGroup, Change, Cold, ColdCourse, Conduct, Plan, Restart, Selection};
+use super::plan::{
+    Antagonist, Arm, BackendGroup, Change, Cold, ColdCourse, Conduct, Plan, Restart, Selection, SourceState,
+};
 use crate::experiment::windows::{Window, windows};
 
 /// Steps in which a cold backend becomes faster.
@@ -23,6 +25,7 @@ pub(super) enum Step {
     Speed { backend: u32, factor: f64 },
     AddBackends { group: u32 },
     RemoveBackends { backends: Vec<u32> },
+    Source { state: SourceState },
     AddClients { count: u32 },
     RemoveClients { count: u32 },
     Configure { balancer: Box<BalancerConfig> },
@@ -148,6 +151,10 @@ impl<'p> Script<'p> {
             Change::RemoveBackends { backends } => {
                 let backends = self.select(backends);
                 self.step(at, Step::RemoveBackends { backends });
+            }
+            Change::Source { state, lasts } => {
+                self.step(at, Step::Source { state: *state });
+                self.step(at + *lasts, Step::Source { state: SourceState::Complete });
             }
             Change::AddClients { count } => self.step(at, Step::AddClients { count: count.get() }),
             Change::RemoveClients { count } => self.step(at, Step::RemoveClients { count: count.get() }),

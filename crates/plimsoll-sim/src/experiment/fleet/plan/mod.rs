@@ -33,6 +33,7 @@
 //!
 //! and, for the run as a whole only, `ARM.events`: how many events were simulated.
 
+mod discovery;
 mod timeline;
 
 use std::borrow::Cow;
@@ -42,6 +43,7 @@ use std::time::Duration;
 use plimsoll_core::subset::SubsetConfig;
 use plimsoll_core::{BalancerConfig, Weight};
 
+pub use discovery::{Discovery, SourceState};
 pub use timeline::{Change, Cold, ColdCourse, Happening, Restart, Selection};
 
 pub use crate::model::antagonist::{Antagonist, Interference, Usage};
@@ -309,6 +311,8 @@ pub struct Arm {
     pub balancer: BalancerConfig,
     /// The backends that each client knows; `None`: all. The seed of the run is mixed into its seed.
     pub subset: Option<SubsetConfig>,
+    /// How clients learn of added and removed backends; `None`: at once.
+    pub discovery: Option<Discovery>,
     /// How failures are seen by the balancer.
     pub failures: Failures,
     /// Whether clients send again what has failed or was turned away as too much. Of more than four attempts there are four. One
@@ -328,6 +332,7 @@ impl Default for Arm {
             name: balancer.policy.name().to_owned(),
             balancer,
             subset: None,
+            discovery: None,
             failures: Failures::default(),
             retries: Retries::None,
             switches: Vec::new(),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Antagonist, BackendGroup, Conduct};
+use super::{Antagonist, BackendGroup, Conduct, SourceState};
 
 /// Something that happens in the course of the run.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +54,13 @@ pub enum Change {
     RemoveBackends {
         /// Which.
         backends: Selection,
+    },
+    /// The source of the backends answers otherwise for a time, then completely again.
+    Source {
+        /// Its answers.
+        state: SourceState,
+        /// The time.
+        lasts: Duration,
     },
     /// Further clients, each with the mean rate (or number of users) of those of the start.
     AddClients {

@@ -8,7 +8,7 @@ use plimsoll_core::subset::{self, Algorithm, Subset, SubsetConfig};
 
 use super::{Event, World};
 use crate::experiment::fleet::measure::Measure;
-use crate::experiment::fleet::plan::{Arm, Arrivals, Plan, Rate, Speed};
+use crate::experiment::fleet::plan::{Arm, Arrivals, Plan, Rate, SourceState, Speed};
 use crate::experiment::fleet::script::Script;
 use crate::kernel::slab::Slab;
 use crate::kernel::streams::{Streams, unit};
@@ -46,6 +46,8 @@ impl<'p> World<'p> {
             costs: plan.cost.sampler(),
             backends: Vec::new(),
             weights: Vec::new(),
+            source: SourceState::Complete,
+            followings: Vec::new(),
             balancer: arm.balancer,
             subset,
             ledger: ledger.map(|config| Ledger::new(config.size, config.seed)),
@@ -161,31 +163,53 @@ impl<'p> World<'p> {
         }
     }
 
-    /// Gives each client its backends, after clients or backends were added or removed.
+    /// Gives each client its backends, after clients or backends were added or removed. With a source, clients
+    /// learn of backends by it alone.
     pub(super) fn assign(&mut self) {
-        let in_service: Vec<u32> =
-            (0_u32..).zip(&self.backends).filter(|(_, backend)| !backend.removed).map(|(number, _)| number).collect();
-        let seen: Vec<_> = in_service.iter().map(|number| seen(*number, &self.backends[*number as usize])).collect();
-        for number in 0..self.clients.len() as u32 {
-            if self.arena.sources[number as usize].stopped {
-                continue;
-            }
-            let client = &mut self.clients[number as usize];
-            match self.subset {
-                None => client.set_members(self.arena.now, &in_service, &self.weights),
-                Some(config) => {
-                    let assigned = self.ledger.as_ref().and_then(|ledger| ledger.order(u64::from(number), &seen));
-                    let order = match assigned {
-                        Some(order) => order,
-                        None => subset::order(&config, subset::Client::numbered(number), &seen)
-                            .expect("clients are numbered, and a ledger has an order for each"),
-                    };
-                    let order = order.into_iter().map(|place| in_service[place as usize]).collect();
-                    client.set_subset(self.arena.now, Subset::new(order, config.size), &self.weights);
-                }
-            }
-            self.settle(number);
+        if let Some(discovery) = &self.arm.discovery {
+            self.follow_source(discovery);
+            return;
         }
+        let in_service = self.in_service();
+        let seen = self.seen(&in_service);
+        for number in 0..self.clients.len() as u32 {
+            if !self.arena.sources[number as usize].stopped {
+                self.assign_seen(number, &in_service, &seen);
+            }
+        }
+    }
+
+    /// Gives one client these backends to balance over, or to choose its subset from.
+    pub(super) fn assign_client(&mut self, number: u32, backends: &[u32]) {
+        let seen = self.seen(backends);
+        self.assign_seen(number, backends, &seen);
+    }
+
+    fn assign_seen(&mut self, number: u32, backends: &[u32], seen: &[subset::Backend]) {
+        let client = &mut self.clients[number as usize];
+        match self.subset {
+            None => client.set_members(self.arena.now, backends, &self.weights),
+            Some(config) => {
+                let assigned = self.ledger.as_ref().and_then(|ledger| ledger.order(u64::from(number), seen));
+                let order = match assigned {
+                    Some(order) => order,
+                    None => subset::order(&config, subset::Client::numbered(number), seen)
+                        .expect("clients are numbered, and a ledger has an order for each"),
+                };
+                let order = order.into_iter().map(|place| backends[place as usize]).collect();
+                client.set_subset(self.arena.now, Subset::new(order, config.size), &self.weights);
+            }
+        }
+        self.settle(number);
+    }
+
+    /// The backends that were not removed.
+    pub(super) fn in_service(&self) -> Vec<u32> {
+        (0_u32..).zip(&self.backends).filter(|(_, backend)| !backend.removed).map(|(number, _)| number).collect()
+    }
+
+    fn seen(&self, backends: &[u32]) -> Vec<subset::Backend> {
+        backends.iter().map(|number| seen(*number, &self.backends[*number as usize])).collect()
     }
 }
 

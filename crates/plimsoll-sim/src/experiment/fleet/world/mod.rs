@@ -8,12 +8,14 @@
 //! | `Again` | its wait before a retry ends | [`requests`] |
 //! | `Deadline`, `QueueDeadline`, `Recall` | it is abandoned | [`requests`] |
 //! | `Wake`, `Check…`, `Probe…`, `Notice` | work of balancers, and their input | [`upkeep`] |
+//! | `List`, `Merge` | clients learn of backends | [`discovery`] |
 //! | `Neighbour`, `Step`, `Sample` | the world changes, or is measured | [`steps`] |
 //!
 //! Events identify requests by number and are never taken back. A handler compares times to detect
 //! an outdated event. Each random draw comes from a stream named after the thing that draws.
 
 mod build;
+mod discovery;
 mod requests;
 mod steps;
 #[cfg(test)]
@@ -28,7 +30,7 @@ use plimsoll_core::{BackendId, BalancerConfig, LoadReport, Timestamp, Weight};
 
 use super::findings::Measured;
 use super::measure::Measure;
-use super::plan::{Arm, Plan};
+use super::plan::{Arm, Plan, SourceState};
 use super::script::Script;
 use crate::kernel::queue::Lane;
 use crate::kernel::slab::Slab;
@@ -57,6 +59,10 @@ pub(super) enum Event {
     ProbeReach(u32),
     ProbeAnswer(u32),
     Notice(u32),
+    /// This client asks the source of its backends.
+    List(u32),
+    /// Changes of this client's members are due.
+    Merge(u32),
     Neighbour(u32),
     Step(u32),
     Sample,
@@ -110,6 +116,9 @@ pub(super) struct World<'p> {
     costs: Sampler,
     backends: Vec<Backend>,
     weights: Vec<Weight>,
+    source: SourceState,
+    /// One for each client, in arms with discovery.
+    followings: Vec<discovery::Following>,
     /// The configuration in force.
     balancer: BalancerConfig,
     /// Its seed includes the seed of the run.
@@ -169,6 +178,8 @@ impl arena::World for World<'_> {
             Event::CheckAnswer(note) | Event::Notice(note) => self.told(note),
             Event::ProbeReach(probe) => self.probe_reach(probe),
             Event::ProbeAnswer(probe) => self.probe_answer(probe),
+            Event::List(client) => self.ask_source(client),
+            Event::Merge(client) => self.merge(client),
             Event::Neighbour(backend) => self.neighbour(backend),
             Event::Step(step) => self.step(step as usize),
             Event::Sample => self.sample(),

@@ -30,6 +30,7 @@ impl World<'_> {
                 self.assign();
             }
             Step::RemoveBackends { backends } => self.remove_backends(&backends),
+            Step::Source { state } => self.source = state,
             Step::AddClients { count } => self.add_clients(count),
             Step::RemoveClients { count } => self.remove_clients(count),
             Step::Configure { balancer } => self.configure(*balancer),
@@ -52,7 +53,8 @@ impl World<'_> {
     fn set_conduct(&mut self, number: u32, conduct: Conduct) {
         let backend = &mut self.backends[number as usize];
         let was = backend.conduct;
-        if was == conduct || backend.removed {
+        // Without a source no client has a removed backend any more.
+        if was == conduct || (backend.removed && self.arm.discovery.is_none()) {
             return;
         }
         let lost = backend.set_conduct(self.arena.now, conduct);

@@ -1,5 +1,6 @@
 //! Worlds that run: by the formulas of queues, and through failures.
 
+mod discovery;
 mod formulas;
 mod mishaps;
 
