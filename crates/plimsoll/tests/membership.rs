@@ -21,7 +21,7 @@ use plimsoll::client::{Client, Cluster, ClusterConfig, Localities, Protocol};
 use plimsoll::discover::{Answer as Listed, Discover, Endpoint, Fixed, FollowConfig, Freshness, Readiness};
 use plimsoll::tls::{TlsConfig, Trust};
 use plimsoll_core::health::State;
-use plimsoll_core::{LoadReport, Ratio, Weight};
+use plimsoll_core::{LoadReport, Ratio, Speed, Weight};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
@@ -69,6 +69,7 @@ fn addresses(cluster: &Cluster) -> Vec<SocketAddr> {
 /// `server` with everything but its address changed.
 fn changed(server: &Server) -> Endpoint {
     let endpoint = Endpoint::new(server.address).weight(Weight::new(4.0).unwrap()).zone("b").locality("east");
+    let endpoint = endpoint.speed(Speed::new(2.0).unwrap());
     Endpoint { authority: Some("renamed.example:81".parse().unwrap()), ..endpoint }
 }
 

@@ -8,21 +8,23 @@
 //! locality = "east"
 //! state = "draining"            # "ready", "starting" or "draining"
 //! ordinal = 3                   # its own number among the backends
+//! speed = 1.5                   # of its machine, relative to the reference core
 //! ```
 //!
 //! JSON has the same: `{"backends": [{"address": "10.0.0.1:8080", "weight": 2}]}`. A JSON array is a
 //! list of Prometheus' `file_sd`, a format that many programs write already:
 //! `[{"targets": ["10.0.0.1:8080"], "labels": {"zone": "a", "weight": "2"}}]`. Its labels `weight`,
-//! `zone`, `locality`, `state` and `ordinal` are read, others have no effect.
+//! `zone`, `locality`, `state`, `ordinal` and `speed` are read, others have no effect.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use plimsoll::discover::{Endpoint, Readiness, ResolveError, resolve};
-use plimsoll_core::Weight;
+use plimsoll_core::{Speed, Weight};
 use serde::Deserialize;
 
 /// The reason why the text of a file is no list of backends.
@@ -82,6 +84,7 @@ struct Entry {
     locality: Option<String>,
     state: Option<String>,
     ordinal: Option<u32>,
+    speed: Option<f64>,
 }
 
 /// A group of targets in a `file_sd` list.
@@ -117,7 +120,7 @@ pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> 
 
 /// The endpoint of an entry, with its name if it has one to be looked up.
 fn read(entry: &Entry) -> Result<(Option<String>, Endpoint), String> {
-    let Entry { address, weight, zone, locality, state, ordinal } = entry;
+    let Entry { address, weight, zone, locality, state, ordinal, speed } = entry;
     if !has_port(address) {
         return Err(format!("`{}` is no address with a port, such as 10.0.0.1:8080", shortened(address)));
     }
@@ -127,6 +130,9 @@ fn read(entry: &Entry) -> Result<(Option<String>, Endpoint), String> {
     let weight = weight.map_or(Ok(Weight::ONE), |weight| {
         Weight::new(weight).ok_or_else(|| format!("{weight} is no weight: use a number from 0.001 to 1000"))
     })?;
+    let speed = speed.map(|speed| {
+        Speed::new(speed).ok_or_else(|| format!("{speed} is no speed of a machine: use a number from 0.01 to 100"))
+    });
     let known = address.parse::<SocketAddr>().ok();
     let endpoint = Endpoint {
         weight,
@@ -134,6 +140,7 @@ fn read(entry: &Entry) -> Result<(Option<String>, Endpoint), String> {
         locality: locality.as_deref().map(Into::into),
         readiness: readiness(state.as_deref())?,
         ordinal: *ordinal,
+        speed: speed.transpose()?,
         ..Endpoint::new(known.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))))
     };
     Ok((known.is_none().then(|| address.clone()), endpoint))
@@ -170,32 +177,26 @@ fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Entry)>, ListError>
     let mut entries = Vec::new();
     for (i, Group { targets, labels }) in groups.into_iter().enumerate() {
         let label = |name: &str| labels.get(name).cloned();
-        let weight = match labels.get("weight").map(|weight| (weight, weight.parse())) {
-            None => None,
-            Some((_, Ok(weight))) => Some(weight),
-            Some((weight, Err(_))) => {
-                let problem = format!("the label weight is `{weight}`: use a number above 0, such as \"1\"");
-                return Err(ListError::Entry { place: format!("[{i}]"), problem });
-            }
-        };
-        let ordinal = match labels.get("ordinal").map(|ordinal| (ordinal, ordinal.parse())) {
-            None => None,
-            Some((_, Ok(ordinal))) => Some(ordinal),
-            Some((ordinal, Err(_))) => {
-                let problem = format!("the label ordinal is `{}`: use a whole number from 0 up", shortened(ordinal));
-                return Err(ListError::Entry { place: format!("[{i}]"), problem });
-            }
-        };
+        let wrong = |problem| ListError::Entry { place: format!("[{i}]"), problem };
+        let weight = number(&labels, "weight", "use a number above 0, such as \"1\"").map_err(wrong)?;
+        let speed = number(&labels, "speed", "use a number above 0, such as \"1.5\"").map_err(wrong)?;
+        let ordinal = number(&labels, "ordinal", "use a whole number from 0 up").map_err(wrong)?;
         if let Some(long) = labels.values().find(|label| label.len() > MAX_LABEL) {
-            let problem = format!("the label `{}` is longer than {MAX_LABEL} bytes", shortened(long));
-            return Err(ListError::Entry { place: format!("[{i}]"), problem });
+            return Err(wrong(format!("the label `{}` is longer than {MAX_LABEL} bytes", shortened(long))));
         }
         for (j, address) in targets.into_iter().enumerate() {
             let (zone, locality, state) = (label("zone"), label("locality"), label("state"));
-            entries.push((format!("[{i}].targets[{j}]"), Entry { address, weight, zone, locality, state, ordinal }));
+            let entry = Entry { address, weight, zone, locality, state, ordinal, speed };
+            entries.push((format!("[{i}].targets[{j}]"), entry));
         }
     }
     Ok(entries)
+}
+
+/// The number in a label, if there is one; else the problem, with `help`.
+fn number<T: FromStr>(labels: &BTreeMap<String, String>, name: &str, help: &str) -> Result<Option<T>, String> {
+    let wrong = |text: &String| format!("the label {name} is `{}`: {help}", shortened(text));
+    labels.get(name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
 }
 
 /// Whether an address ends in a port. A name with colons and without brackets is an IPv6 address.
@@ -224,18 +225,19 @@ mod tests {
 
     fn full() -> Vec<Endpoint> {
         let first = Endpoint::new("10.0.0.1:80".parse().unwrap()).weight(Weight::new(2.5).unwrap());
-        let first = first.zone("a").locality("east").readiness(Readiness::Draining).ordinal(7);
+        let first =
+            first.zone("a").locality("east").readiness(Readiness::Draining).ordinal(7).speed(Speed::new(1.5).unwrap());
         vec![first, Endpoint::new("[::1]:81".parse().unwrap())]
     }
 
     #[tokio::test]
     async fn three_formats_say_the_same() {
         let toml = "[[backends]]\naddress = \"10.0.0.1:80\"\nweight = 2.5\nzone = \"a\"\nlocality = \"east\"\n\
-                    state = \"draining\"\nordinal = 7\n[[backends]]\naddress = \"[::1]:81\"\n";
+                    state = \"draining\"\nordinal = 7\nspeed = 1.5\n[[backends]]\naddress = \"[::1]:81\"\n";
         let json = r#"{"backends": [{"address": "10.0.0.1:80", "weight": 2.5, "zone": "a", "locality": "east",
-                       "state": "draining", "ordinal": 7}, {"address": "[::1]:81"}]}"#;
+                       "state": "draining", "ordinal": 7, "speed": 1.5}, {"address": "[::1]:81"}]}"#;
         let file_sd = r#" [{"targets": ["10.0.0.1:80"], "labels": {"zone": "a", "locality": "east", "weight": "2.5",
-                       "state": "draining", "ordinal": "7", "job": "web"}}, {"targets": ["[::1]:81"]}]"#;
+                       "state": "draining", "ordinal": "7", "speed": "1.5", "job": "web"}}, {"targets": ["[::1]:81"]}]"#;
         for (name, text) in [("web.toml", toml), ("web.json", json), ("web.json", file_sd), ("targets", file_sd)] {
             assert_eq!(list_of(name, text).await, Ok(full()), "{name}");
         }
@@ -276,6 +278,8 @@ mod tests {
                 r#"{"backends": [{"address": "1.2.3.4:5", "state": "up"}]}"#,
                 "use ready, starting or draining",
             ),
+            ("web.json", r#"{"backends": [{"address": "1.2.3.4:5", "speed": 0}]}"#, "backends[0]: 0 is no speed"),
+            ("web.json", r#"[{"targets": ["a:1"], "labels": {"speed": "fast"}}]"#, "[0]: the label speed is `fast`"),
             ("web.json", r#"[{"targets": ["a:1"], "labels": {"weight": "much"}}]"#, "[0]: the label weight is `much`"),
             (
                 "web.json",

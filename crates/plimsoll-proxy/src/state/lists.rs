@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use plimsoll::discover::{Endpoint, Readiness};
-use plimsoll_core::Weight;
+use plimsoll_core::{Speed, Weight};
 use serde::{Deserialize, Serialize};
 
 use super::StateDir;
@@ -61,6 +61,8 @@ struct Backend {
     locality: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ordinal: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    speed: Option<f64>,
     #[serde(default, skip_serializing_if = "State::is_ready")]
     state: State,
 }
@@ -163,7 +165,7 @@ pub(super) fn file_name(cluster: &str) -> String {
 
 impl From<Endpoint> for Backend {
     fn from(endpoint: Endpoint) -> Self {
-        let Endpoint { address, weight, authority, zone, locality, readiness, ordinal } = endpoint;
+        let Endpoint { address, weight, authority, zone, locality, readiness, ordinal, speed } = endpoint;
         Self {
             address,
             weight: weight.as_f64(),
@@ -171,6 +173,7 @@ impl From<Endpoint> for Backend {
             zone: zone.as_deref().map(str::to_owned),
             locality: locality.as_deref().map(str::to_owned),
             ordinal,
+            speed: speed.map(Speed::as_f64),
             state: match readiness {
                 Readiness::Ready => State::Ready,
                 Readiness::Starting => State::Starting,
@@ -182,7 +185,7 @@ impl From<Endpoint> for Backend {
 
 impl Backend {
     fn endpoint(self) -> Result<Endpoint, String> {
-        let Self { address, weight, authority, zone, locality, state, ordinal } = self;
+        let Self { address, weight, authority, zone, locality, state, ordinal, speed } = self;
         let authority = authority
             .map(|authority| authority.parse().map_err(|_| format!("{authority:?} is not the host of a request")));
         Ok(Endpoint {
@@ -192,6 +195,7 @@ impl Backend {
             zone: zone.map(Arc::from),
             locality: locality.map(Arc::from),
             ordinal,
+            speed: speed.map(|speed| Speed::new(speed).ok_or_else(|| format!("{speed} is no speed"))).transpose()?,
             readiness: match state {
                 State::Ready => Readiness::Ready,
                 State::Starting => Readiness::Starting,
@@ -215,6 +219,7 @@ mod tests {
             ..Endpoint::new(address("10.0.0.1:8080"))
         };
         let full = full.weight(Weight::new(2.5).unwrap()).zone("a").locality("east").ordinal(7);
+        let full = full.speed(Speed::new(1.5).unwrap());
         vec![
             full.readiness(Readiness::Draining),
             Endpoint::new(address("[fe80::1%7]:81")).readiness(Readiness::Starting),

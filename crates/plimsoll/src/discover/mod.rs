@@ -20,12 +20,12 @@ use std::{fmt, io};
 
 use http::uri::Authority;
 pub use numbered::Numbered;
-use plimsoll_core::Weight;
 use plimsoll_core::discover::MergeConfig;
 pub use plimsoll_core::discover::overrides::{
     MAX_OVERRIDES, OverrideChange, OverrideCommand, OverrideError, OverrideKind,
 };
 pub use plimsoll_core::discover::{Freshness, MergeCounts, OnEmpty, Readiness};
+use plimsoll_core::{Speed, Weight};
 
 /// One backend in the list of a source.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +46,9 @@ pub struct Endpoint {
     /// Its own number among the backends, for subset algorithms that number them
     /// ([`plimsoll_core::subset::Numbering`]).
     pub ordinal: Option<u32>,
+    /// The speed of its machine, relative to the reference core; `None` if the source states none.
+    /// It is shown, and has no effect on balancing: see [`plimsoll_core::Speed`].
+    pub speed: Option<Speed>,
 }
 
 impl Endpoint {
@@ -60,6 +63,7 @@ impl Endpoint {
             locality: None,
             readiness: Readiness::Ready,
             ordinal: None,
+            speed: None,
         }
     }
 
@@ -88,6 +92,13 @@ impl Endpoint {
     #[must_use]
     pub fn ordinal(mut self, ordinal: u32) -> Self {
         self.ordinal = Some(ordinal);
+        self
+    }
+
+    /// The same on a machine of this speed.
+    #[must_use]
+    pub fn speed(mut self, speed: Speed) -> Self {
+        self.speed = Some(speed);
         self
     }
 

@@ -17,7 +17,7 @@ use plimsoll_core::retry::hedge::Hedge;
 use plimsoll_core::slots::{Holder, Holders, Slots};
 use plimsoll_core::throttle::{self, Silence, Throttle, ThrottledShare, Verdict};
 use plimsoll_core::{
-    BackendId, BackendSnapshot, Balancer, Completion, Criticality, Event, LoadReport, Operation, Outcome, Pick,
+    BackendId, BackendSnapshot, Balancer, Completion, Criticality, Event, LoadReport, Operation, Outcome, Pick, Speed,
     Timestamp,
 };
 use rand_core::SeedableRng;
@@ -60,6 +60,16 @@ pub struct BackendView {
     pub snapshot: BackendSnapshot,
     /// Its counters.
     pub counts: BackendCounts,
+}
+
+impl BackendView {
+    /// The speed of its machine: its own report, else the word of its source. `None` if neither
+    /// states one.
+    #[must_use]
+    pub fn speed(&self) -> Option<Speed> {
+        let reported = self.snapshot.report.and_then(|(_, load)| load.speed);
+        reported.or(self.backend.endpoint().speed)
+    }
 }
 
 /// The kind of a request. Evidence about one kind does not count against another.
