@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use plimsoll_core::shedding::{Class, Share, Summary, Tally, Verdict, Window};
 use plimsoll_core::signal::Signal;
-use plimsoll_core::{Criticality, Rejection};
+use plimsoll_core::{Criticality, Rejection, Speed};
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
@@ -55,10 +55,14 @@ pub struct SheddingView {
     pub throttled_for_s: Option<f64>,
     /// Whether requests are only counted as shed, and none is shed.
     pub dry_run: bool,
-    /// CPUs that the process can use.
+    /// Reference CPUs that the process can use. All CPUs of the report are reference CPUs.
     pub capacity_cpus: f64,
-    /// CPUs that the process uses; `null` while it cannot be seen.
+    /// Reference CPUs that the process uses; `null` while it cannot be seen.
     pub used_cpus: Option<f64>,
+    /// The speed of the machine, relative to the reference core.
+    pub speed: f64,
+    /// The origin of the speed: `configured`, `calibrated`, or `default`.
+    pub speed_origin: &'static str,
     /// The signal that caused shedding in the last second: `cpu`, `load-average`, `memory`,
     /// `cpu-pressure`, `memory-pressure`; `null` while none did.
     pub binding_signal: Option<&'static str>,
@@ -171,6 +175,8 @@ impl SheddingView {
             dry_run: gate.dry_run,
             capacity_cpus: rounded(gate.capacity),
             used_cpus: gate.cpus.map(rounded),
+            speed: rounded(speed(gate).as_f64()),
+            speed_origin: gate.speed.map_or("default", |speed| speed.origin()),
             binding_signal: gate.loads.binding.map(Signal::name),
             signals: gate.loads.known().map(|(signal, load)| (signal.name(), rounded(load))).collect(),
             enough_cpus: summary.enough.map(rounded),
@@ -189,6 +195,11 @@ impl SheddingView {
             routes: summary.routes.iter().map(ShareView::from).collect(),
         })
     }
+}
+
+/// The speed of the machine of a gate.
+pub(crate) fn speed(gate: &InboundSnapshot) -> Speed {
+    gate.speed.map_or(Speed::REFERENCE, |machine| machine.speed())
 }
 
 /// The verdict in a sentence.

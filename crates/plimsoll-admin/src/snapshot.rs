@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use plimsoll::client::ClusterView;
+use plimsoll::system::MachineSpeed;
 use plimsoll_core::Criticality;
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
@@ -74,10 +75,12 @@ pub struct InboundSnapshot {
     pub decisions: Vec<(Criticality, &'static str, u64)>,
     /// The same by customer, for those that the configuration names; all others are one.
     pub customers: Vec<(Box<str>, &'static str, u64)>,
-    /// CPUs that the process uses; `None` while it cannot be seen.
+    /// Reference CPUs that the process uses; `None` while it cannot be seen.
     pub cpus: Option<f64>,
-    /// CPUs that it can use.
+    /// Reference CPUs that it can use.
     pub capacity: f64,
+    /// The speed of the machine; `None` without a setting, which counts as 1.
+    pub speed: Option<MachineSpeed>,
     /// How loaded the process is by each signal, and which one has requests turned away.
     pub loads: Loads,
     /// It is only counted who would be turned away.

@@ -153,6 +153,9 @@ pub struct BackendView {
     pub utilization: Option<f64>,
     /// Age of the report that the three come from, in seconds.
     pub report_age_s: Option<f64>,
+    /// Speed of its machine, relative to the reference core: its own report, else its source's word;
+    /// `null` if neither states one.
+    pub speed: Option<f64>,
     /// Recent peak of the time from all of a request to the head of its response, fading by half in 7 s, in milliseconds.
     pub latency_ms: Option<f64>,
     /// Share of failures among its recent requests.
@@ -322,6 +325,7 @@ impl BackendView {
             eps: load.map(|load| load.eps),
             utilization: load.and_then(|load| load.utilization()),
             report_age_s: snapshot.report.map(|(at, _)| now.since(at).as_secs_f64()),
+            speed: view.speed().map(|speed| rounded(speed.as_f64())),
             latency_ms: snapshot.latency.map(|latency| rounded(latency.as_secs_f64() * 1e3)),
             error_share: snapshot.error_share,
             requests: snapshot.requests,

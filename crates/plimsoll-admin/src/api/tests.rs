@@ -12,7 +12,7 @@ use plimsoll_core::health::{Reason, State as Health};
 use plimsoll_core::shedding::{Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::{Loads, Signal};
 use plimsoll_core::spill::{Locality, Standing};
-use plimsoll_core::{BackendSnapshot, Criticality, LoadReport, LocalitySnapshot, Ratio, Rejection, Timestamp};
+use plimsoll_core::{BackendSnapshot, Criticality, LoadReport, LocalitySnapshot, Ratio, Rejection, Speed, Timestamp};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -37,7 +37,8 @@ pub(crate) fn fleet() -> Still {
         (Health::Refusing, Reason::ConnectFailed, 0.0),
     ];
     for (backend, (state, reason, utilization)) in view.backends.iter_mut().zip(states) {
-        let load = LoadReport { cpu_utilization: utilization, qps: 100.0, eps: 2.0, ..LoadReport::default() };
+        let speed = Speed::new(1.5);
+        let load = LoadReport { cpu_utilization: utilization, qps: 100.0, eps: 2.0, speed, ..LoadReport::default() };
         backend.locality = Some(if backend.backend.address().is_ipv4() { "near" } else { "far" }.into());
         backend.snapshot = BackendSnapshot {
             state,
@@ -113,6 +114,7 @@ pub(crate) fn fleet() -> Still {
             customers: vec![("O\"Neil".into(), "quota", 22), ("other".into(), "admitted", 23)],
             cpus: Some(1.5),
             capacity: 2.0,
+            speed: Speed::new(1.25).map(Into::into),
             loads: Loads {
                 by_signal: [Some(0.75), Some(0.5), Some(1.25), None, None, None],
                 binding: Some(Signal::Memory),
@@ -348,8 +350,8 @@ async fn backends_show_state_load_and_counts() {
         answer["backends"][0],
         json!({
             "address": "127.0.0.1:1", "locality": "near", "state": "healthy", "reason": "check-passed", "since_s": 1.5, "in_flight": 3,
-            "weight": 0.5, "qps": 100.0, "eps": 2.0, "utilization": 0.8, "report_age_s": 1.0, "latency_ms": 4.0,
-            "error_share": 0.25, "requests": 100, "failures": 9, "connections": 2, "overrides": []
+            "weight": 0.5, "qps": 100.0, "eps": 2.0, "utilization": 0.8, "report_age_s": 1.0, "speed": 1.5,
+            "latency_ms": 4.0, "error_share": 0.25, "requests": 100, "failures": 9, "connections": 2, "overrides": []
         })
     );
     assert_eq!(answer["backends"][3]["qps"], Value::Null, "what a backend does not report is not zero");

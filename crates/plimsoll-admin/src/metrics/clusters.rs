@@ -5,10 +5,11 @@ use plimsoll::discover::OverrideKind;
 use plimsoll_core::health::State;
 use plimsoll_core::shedding::{Summary, Verdict};
 use plimsoll_core::signal::Signal;
-use plimsoll_core::{Criticality, LoadReport, LocalitySnapshot, Rejection};
+use plimsoll_core::{Criticality, LoadReport, LocalitySnapshot, Rejection, Speed};
 use prometheus_client::metrics::MetricType;
 
 use super::{Metric, Samples, Scrape};
+use crate::shedding;
 use crate::snapshot::InboundSnapshot;
 use crate::view::utilization_spread;
 
@@ -175,7 +176,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
         name: "inbound_capacity_cpus",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "CPUs that the protected process can use",
+        help: "CPUs that the protected process can use, in reference CPUs",
         fill: |s, out| accounts(s, |cluster, gate, _| out.gauge(&[cluster], gate.capacity)),
     },
     Metric {
@@ -196,8 +197,15 @@ pub(super) static CLUSTERS: &[Metric] = &[
         name: "inbound_process_cpus",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "CPU usage of the protected process and its children, in cores",
+        help: "CPU usage of the protected process and its children, in reference CPUs",
         fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], gate.cpus)),
+    },
+    Metric {
+        name: "inbound_machine_speed_ratio",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "Speed of the machine of the protected process, relative to the reference core",
+        fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], shedding::speed(gate).as_f64())),
     },
     Metric {
         name: "inbound_signal_load",
@@ -509,6 +517,13 @@ pub(super) static CLUSTERS: &[Metric] = &[
         labels: BACKEND,
         help: "Failures per second reported by a backend, over all of its clients",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).map(|load| load.eps))),
+    },
+    Metric {
+        name: "backend_speed_ratio",
+        kind: MetricType::Gauge,
+        labels: BACKEND,
+        help: "Speed of a backend's machine relative to the reference core, by its report or its source; no sample without either",
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.speed().map(Speed::as_f64))),
     },
     Metric {
         name: "backend_latency_seconds",

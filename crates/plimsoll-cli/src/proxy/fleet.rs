@@ -192,6 +192,6 @@ fn pressure(view: PressureView) -> PressureSnapshot {
 }
 
 fn inbound(view: InboundView) -> InboundSnapshot {
-    let InboundView { decisions, customers, cpus, capacity, loads, dry_run, shedding } = view;
-    InboundSnapshot { decisions, customers, cpus, capacity, loads, dry_run, shedding }
+    let InboundView { decisions, customers, cpus, capacity, speed, loads, dry_run, shedding } = view;
+    InboundSnapshot { decisions, customers, cpus, capacity, speed, loads, dry_run, shedding }
 }

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use plimsoll::system::WatchedProcess;
+use plimsoll::system::{MachineSpeed, WatchedProcess};
 use plimsoll_config::{Checker, DeValue, Flaw, Format, kind, number, quoted, table, text};
-use plimsoll_core::Ratio;
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::signal::ResourceConfig;
+use plimsoll_core::{Ratio, Speed};
 
 use super::address::Backend;
 
@@ -26,6 +26,8 @@ table! {
         pub pid: Option<NonZeroU32> = None, optional;
         /// CPUs that it can use; as many as it may use if left out.
         pub cpus: Option<f64> = None, optional_as(CPUS);
+        /// Speed of this machine; that of the reference core if left out.
+        pub speed: Option<SpeedSetting> = None, optional_as(SPEED);
         /// The assumption about requests and load that are not known yet.
         pub outlook: Outlook = Outlook::default(), value;
         /// Limit of its memory; `None` ignores it.
@@ -38,6 +40,16 @@ table! {
         pub dry_run: bool = false, value;
     }
     NEEDS = "pid_file = \"/run/app.pid\"";
+}
+
+/// The origin of the machine's speed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum SpeedSetting {
+    /// This number.
+    Known(Speed),
+    /// A measurement at the start.
+    Calibrate,
 }
 
 impl Inbound {
@@ -116,6 +128,15 @@ impl Inbound {
         }
     }
 
+    /// The speed of this machine; `None` without a setting. The first measurement blocks for some 50
+    /// ms, later ones have its result.
+    pub(crate) fn machine_speed(&self) -> Option<MachineSpeed> {
+        self.speed.map(|speed| match speed {
+            SpeedSetting::Known(speed) => speed.into(),
+            SpeedSetting::Calibrate => MachineSpeed::calibrated(),
+        })
+    }
+
     /// The signals beside CPU.
     pub(crate) fn scarce(&self) -> ResourceConfig {
         ResourceConfig { memory: self.memory, cpu_pressure: self.cpu_pressure, memory_pressure: self.memory_pressure }
@@ -146,6 +167,28 @@ const ABSOLUTE_PATH: Format<PathBuf> = Format {
 const CPUS: Format<f64> = Format {
     read: |v| number(v).filter(|cpus| are_cpus(*cpus)).ok_or_else(|| cpus_flaw(v)),
     print: |cpus| format!("{cpus:?}"),
+};
+
+/// The word for a measured speed.
+const CALIBRATE: &str = "calibrate";
+
+/// The speed of a machine.
+const SPEED: Format<SpeedSetting> = Format {
+    read: |v| {
+        if v.as_str() == Some(CALIBRATE) {
+            return Ok(SpeedSetting::Calibrate);
+        }
+        let speed = number(v).and_then(Speed::new).map(SpeedSetting::Known);
+        speed.ok_or_else(|| {
+            let (least, most) = (Speed::RANGE.start(), Speed::RANGE.end());
+            let help = format!("write a number from {least} to {most} such as 1.5, or \"{CALIBRATE}\"");
+            Flaw::new(format!("{} is not the speed of a machine", kind(v)), help)
+        })
+    },
+    print: |speed| match speed {
+        SpeedSetting::Known(speed) => format!("{:?}", speed.as_f64()),
+        SpeedSetting::Calibrate => quoted(CALIBRATE),
+    },
 };
 
 /// Smallest number of CPUs.

@@ -67,7 +67,7 @@ pub use explain::Explain;
 pub use forwarded::{Forwarded, ProxyProtocol};
 pub use health::Health;
 pub use http2::Http2;
-pub use inbound::Inbound;
+pub use inbound::{Inbound, SpeedSetting};
 pub use listener::Listener;
 pub use plimsoll_config::{ByteSize, ConfigError, Position, Problem};
 pub use pressure::MemoryLimit;

@@ -21,7 +21,7 @@ use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 
 use plimsoll::server::admission::{Admission, Assessment, Facts, ForeignProcess, Gate, Permit};
-use plimsoll::system::MAX_OPEN_FILES;
+use plimsoll::system::{MAX_OPEN_FILES, MachineSpeed};
 use plimsoll_core::admit::{Mode, Shed};
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
@@ -37,6 +37,8 @@ pub(crate) const FILES: u64 = MAX_OPEN_FILES as u64;
 /// Decides which requests of a cluster are admitted.
 pub(crate) struct Inbound {
     config: config::Inbound,
+    /// `None` without a setting.
+    speed: Option<MachineSpeed>,
     /// Counts and report are the cluster's own, though several clusters share a gate.
     admission: Admission<ForeignProcess>,
     customers: Customers,
@@ -51,10 +53,12 @@ pub struct InboundView {
     pub decisions: Vec<(Criticality, &'static str, u64)>,
     /// Requests by customer and decision, for customers that the file names. All others are one.
     pub customers: Vec<(Box<str>, &'static str, u64)>,
-    /// CPUs that the process uses; `None` while it cannot be measured.
+    /// Reference CPUs that the process uses; `None` while it cannot be measured.
     pub cpus: Option<f64>,
-    /// CPUs that it can use.
+    /// Reference CPUs that it can use.
     pub capacity: f64,
+    /// The speed of the machine; `None` without a setting, which counts as 1.
+    pub speed: Option<MachineSpeed>,
     /// The load of the process by each signal, and the signal that causes shedding.
     pub loads: Loads,
     /// Whether the gate only counts the requests that it would shed.
@@ -68,23 +72,33 @@ impl Inbound {
     /// runtime, on which the process is watched.
     pub(crate) fn new<'o>(config: &config::Inbound, mut others: impl Iterator<Item = &'o Arc<Self>>) -> Arc<Self> {
         if let Some(other) = others.find(|other| other.config == *config) {
-            return Arc::new(Self::before(Arc::clone(other.gate()), config, other.hasher.clone()));
+            return Arc::new(Self::before(Arc::clone(other.gate()), config, other.speed, other.hasher.clone()));
         }
         let inbound = Self::unwatched(config);
+        if let Some(speed) = inbound.speed {
+            let process = config.process();
+            tracing::info!(%process, %speed, "costs and limits are in reference CPU-seconds");
+        }
         tokio::spawn(watch::watch(Arc::downgrade(inbound.gate()), config.clone()));
         Arc::new(inbound)
     }
 
     fn unwatched(config: &config::Inbound) -> Self {
-        let cpus = config.cpus;
-        let gate = Gate::of_process(mode(config), config.outlook, Speed::REFERENCE, cpus, config.scarce());
-        Self::before(gate, config, RandomState::new())
+        let machine = config.machine_speed();
+        let speed = machine.map_or(Speed::REFERENCE, |machine| machine.speed());
+        let gate = Gate::of_process(mode(config), config.outlook, speed, config.cpus, config.scarce());
+        Self::before(gate, config, machine, RandomState::new())
     }
 
     /// `hasher` is the same for all clusters of a gate, so that a customer is one for all of them.
-    fn before(gate: Arc<Gate<ForeignProcess>>, config: &config::Inbound, hasher: RandomState) -> Self {
+    fn before(
+        gate: Arc<Gate<ForeignProcess>>,
+        config: &config::Inbound,
+        speed: Option<MachineSpeed>,
+        hasher: RandomState,
+    ) -> Self {
         let admission = Admission::new(gate, mode(config));
-        Self { config: config.clone(), admission, customers: Customers::default(), hasher }
+        Self { config: config.clone(), speed, admission, customers: Customers::default(), hasher }
     }
 
     fn gate(&self) -> &Arc<Gate<ForeignProcess>> {
@@ -135,6 +149,7 @@ impl Inbound {
             customers: self.customers.counts(),
             cpus: gate.cpus(),
             capacity: gate.capacity(),
+            speed: self.speed,
             loads: gate.loads(),
             dry_run: self.config.dry_run,
             shedding: self.admission.shedding_report(),

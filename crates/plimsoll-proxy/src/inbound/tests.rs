@@ -55,6 +55,20 @@ async fn clusters_of_one_process_share_a_gate_and_count_for_themselves() {
     assert_eq!((count(&one, "admitted"), count(&other, "admitted")), (1, 0));
 }
 
+#[tokio::test]
+async fn speed_is_configured_or_measured_and_scales_the_capacity() {
+    let view =
+        |speed| Inbound::unwatched(&config::Inbound { cpus: Some(2.0), speed, ..config::Inbound::default() }).view();
+    let default = view(None);
+    assert_eq!((default.speed, default.capacity), (None, 2.0));
+    let fast = Speed::new(1.5).unwrap();
+    let configured = view(Some(config::SpeedSetting::Known(fast)));
+    assert_eq!((configured.speed, configured.capacity), (Some(MachineSpeed::Configured(fast)), 3.0));
+    let measured = view(Some(config::SpeedSetting::Calibrate));
+    let Some(MachineSpeed::Calibrated(calibration)) = measured.speed else { panic!("{measured:?}") };
+    assert_eq!(measured.capacity, calibration.speed.reference(2.0));
+}
+
 /// The rules of a listener with these settings, whose customers may use a fifth of a CPU.
 fn rules(settings: &str) -> Rules {
     let text = format!(
