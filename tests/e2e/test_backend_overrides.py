@@ -5,7 +5,7 @@ import os
 import time
 
 import pytest
-from harness.fleet import Fleet, Proxy, config, http
+from harness.fleet import PLIMSOLL, Fleet, Proxy, config, http
 from harness.process import find_program, run, wait_until
 
 BACKEND = ("--cost", "fixed:200us", "--wait", "fixed:10ms")
@@ -163,3 +163,57 @@ def test_another_user_changes_no_backend(fleet: Fleet) -> None:
         assert "its own user and from root only" in done.stdout, done.stdout
     assert address in run([*other, "GET", url]).stdout, "anybody may read"
     assert overrides(proxy) == []
+
+
+def with_state(fleet: Fleet, addresses: list[str]) -> tuple[Proxy, str]:
+    """A proxy that saves changes by hand, and the text of its config."""
+    folder = fleet.directory / "state"
+    folder.mkdir(exist_ok=True)
+    texts: list[str] = []
+
+    def text(port: int, admin: int) -> str:
+        texts.append(f'state_dir = "{folder}"\n' + config(port, admin, addresses))
+        return texts[-1]
+
+    return fleet.proxy_of(text), texts[-1]
+
+
+def test_changes_are_in_force_after_a_crash(fleet: Fleet) -> None:
+    addresses = [fleet.backend(*BACKEND).address for _ in range(4)]
+    proxy, _ = with_state(fleet, addresses[:3])
+    proxy.admin.wait_for_healthy(3)
+    assert changed(proxy, "DELETE", addresses[0])["persistent"] is True
+    changed(proxy, "PATCH", addresses[1], {"state": "draining"}, "?for=1h")
+    changed(proxy, "PUT", addresses[3], {"weight": 2, "zone": "b"})
+    changed(proxy, "PATCH", addresses[2], {"weight": 3}, "?for=1s")
+    before = overrides(proxy)
+    proxy.kill()
+    time.sleep(1.1)
+    again, _ = with_state(fleet, addresses[:3])
+    again.admin.wait_for_healthy(2)
+    expected = [each for each in before if each != (addresses[2], "weight")]
+    assert sorted(overrides(again)) == sorted(expected), "the time of the weight went on while there was no process"
+    assert set(again.admin.backends()) == set(addresses[1:])
+    rows = again.admin.json("/api/v1/clusters/main/overrides")["overrides"]
+    assert [(row["weight"], row["zone"]) for row in rows if row["kind"] == "added"] == [(2, "b")]
+    assert again.admin.states()[addresses[1]] == "lame-duck"
+    assert changed(again, "DELETE", addresses[0], query="?revoke")["persistent"] is True
+    again.admin.wait_for_healthy(3)
+
+
+def test_check_diff_lists_saved_changes_and_their_end(fleet: Fleet) -> None:
+    addresses = [fleet.backend(*BACKEND).address for _ in range(2)]
+    proxy, text = with_state(fleet, addresses)
+    proxy.admin.wait_for_healthy(2)
+    changed(proxy, "DELETE", addresses[0])
+    old, new = fleet.directory / "old.toml", fleet.directory / "new.toml"
+    old.write_text(text)
+    new.write_text(text.replace("[clusters.main", "[clusters.other").replace('cluster = "main"', 'cluster = "other"'))
+    for file, effect in ((old, "stays in force"), (new, "ends with its cluster")):
+        done = run([PLIMSOLL, "check", "-c", str(file), "--diff", str(old)])
+        assert f'cluster "main": {addresses[0]} removed until it is revoked: {effect}' in done.stdout, done.stdout + done.stderr
+    done = run([PLIMSOLL, "check", "-c", str(old), "--diff", str(old), "--json"])
+    assert json.loads(done.stdout)["by_hand"][0]["kind"] == "removed"
+    (fleet.directory / "state" / "overrides.json").write_text("{")
+    done = run([PLIMSOLL, "check", "-c", str(old), "--diff", str(old)])
+    assert "overrides.json: it has no saved overrides" in done.stderr and done.returncode == 0

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_proxy::config::{self, Change, Config, ConfigError, Difference};
+use plimsoll_proxy::{SavedOverride, saved_overrides};
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
@@ -57,7 +58,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     if let Some(file) = &args.diff {
         let Some(old) = load(file) else { return Ok(Verdict::Bad) };
-        return Ok(diff(&config.changes_since(&old), args.json)?);
+        let by_hand = by_hand(&old, &config);
+        return Ok(diff(&config.changes_since(&old), &by_hand, args.json)?);
     }
     if args.print {
         out!("{}", config.print())?;
@@ -105,12 +107,35 @@ fn from_stdin() -> Result<Config, ConfigError> {
     Config::parse(STDIN, &text)
 }
 
+/// A change of a backend by hand in the folder for state, and its effect in a reload.
+type ByHand = (SavedOverride, &'static str);
+
+/// The changes by hand that a proxy with the old config saved. A folder that this machine lacks has none.
+fn by_hand(old: &Config, new: &Config) -> Vec<ByHand> {
+    let Some(folder) = old.state_dir() else { return Vec::new() };
+    let saved = saved_overrides(&folder).unwrap_or_else(|error| {
+        errln!("warning: changes of backends by hand are unknown: {error}");
+        Vec::new()
+    });
+    let effect = |saved: &SavedOverride| match new.clusters().contains_key(&saved.cluster) {
+        true => "stays in force, over the backends of the config and of its source",
+        false => "ends with its cluster",
+    };
+    let with_effect = |saved: SavedOverride| {
+        let effect = effect(&saved);
+        (saved, effect)
+    };
+    saved.into_iter().map(with_effect).collect()
+}
+
 /// Prints the changes; bad when a reload is not enough.
-fn diff(changes: &[Change], json: bool) -> anyhow::Result<Verdict> {
+fn diff(changes: &[Change], by_hand: &[ByHand], json: bool) -> anyhow::Result<Verdict> {
     let restarts = changes.iter().filter(|change| change.needs_restart).count();
     if json {
         let changes: Vec<_> = changes.iter().map(to_json).collect();
-        outln!("{:#}", serde_json::json!({ "changes": changes, "needs_restart": restarts > 0 }))?;
+        let by_hand: Vec<_> = by_hand.iter().map(by_hand_json).collect();
+        let report = serde_json::json!({ "changes": changes, "by_hand": by_hand, "needs_restart": restarts > 0 });
+        outln!("{report:#}")?;
     } else {
         for change in changes {
             outln!("{change}")?;
@@ -120,8 +145,25 @@ fn diff(changes: &[Change], json: bool) -> anyhow::Result<Verdict> {
             (_, 0) => outln!("\na reload applies all of it")?,
             (all, _) => outln!("\na reload is not enough: {restarts} of {all} need a restart")?,
         }
+        if !by_hand.is_empty() {
+            outln!("\nbackends changed by hand:")?;
+        }
+        for (saved, effect) in by_hand {
+            outln!("cluster {:?}: {saved}: {effect}", saved.cluster)?;
+        }
     }
     Ok(if restarts == 0 { Verdict::Good } else { Verdict::Bad })
+}
+
+fn by_hand_json((saved, effect): &ByHand) -> serde_json::Value {
+    serde_json::json!({
+        "cluster": saved.cluster,
+        "address": saved.address.to_string(),
+        "kind": saved.kind,
+        "weight": saved.weight,
+        "until": saved.until.map(|until| humantime::format_rfc3339_seconds(until).to_string()),
+        "effect": effect,
+    })
 }
 
 fn to_json(change: &Change) -> serde_json::Value {

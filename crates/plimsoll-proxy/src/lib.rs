@@ -64,3 +64,4 @@ pub use pressure::PressureView;
 pub use printable::printable;
 pub use proxy::{Error, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, Proxy, Reloads};
 pub use sockets::Sockets;
+pub use state::{SavedOverride, saved_overrides};

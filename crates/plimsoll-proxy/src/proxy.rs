@@ -33,7 +33,7 @@ use crate::neighbours;
 use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
 use crate::sockets::{self, Bound, Sharing, Sockets};
-use crate::state::{SavedList, Saver, StateDir};
+use crate::state::{self, SavedList, Saver, StateDir};
 use crate::worker::{Order, Worker};
 
 /// A running proxy.
@@ -203,6 +203,7 @@ impl Proxy {
             Unprepared::Thread(cause) => Error::Thread(cause),
         })?;
         let state_dir = self.state_dir(&config)?;
+        let is_start = !self.is_open.load(Ordering::Relaxed);
         let lookup = {
             let (config, known, state_dir) =
                 (Arc::clone(&config), self.running.lock().names.clone(), state_dir.clone());
@@ -212,10 +213,12 @@ impl Proxy {
                 let read = |(name, source): (String, String)| {
                     Some((name.clone(), SavedList::read(state_dir.as_deref()?, &name, &source)?))
                 };
-                Ok((resolved, news.into_iter().filter_map(read).collect::<SavedLists>()))
+                // A folder that a reload sets has none that count.
+                let overrides = state_dir.as_deref().filter(|_| is_start).map(state::read_overrides);
+                Ok((resolved, news.into_iter().filter_map(read).collect::<SavedLists>(), overrides.unwrap_or_default()))
             })
         };
-        let (resolved, saved) = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
+        let (resolved, saved, overrides) = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
         if self.is_open.load(Ordering::Relaxed) {
             // Last, because clients that connect from then on are answered.
             Self::listen(&config, &bound)?;
@@ -231,9 +234,10 @@ impl Proxy {
         descriptors::prepare_for(&config);
         let (mut sockets, clusters) = {
             let mut running = self.running.lock();
-            let sockets = running.update(config, resolved, bound, saved);
-            self.saver.follow(state_dir, running.lists());
-            (sockets, running.clusters.values().cloned().collect::<Vec<Cluster>>())
+            let sockets = running.update(config, resolved, bound, saved, overrides);
+            let clusters: Vec<Cluster> = running.clusters.values().cloned().collect();
+            self.saver.follow(state_dir, running.lists(), clusters.clone());
+            (sockets, clusters)
         };
         // A cluster without a list would refuse requests that it can serve a moment later.
         for cluster in clusters {

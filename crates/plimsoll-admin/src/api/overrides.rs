@@ -231,7 +231,7 @@ async fn obey(fleet: Shared, form: Form, command: BackendOrder) -> Result<Respon
             "cluster {name:?} has no backend left: its requests are answered with 503; revoke an override, or add a backend"
         ));
     }
-    warnings.extend(error.map(|error| format!("not saved, the change ends with this process: {error}")));
+    warnings.extend(error.map(|error| format!("not saved yet, and lost if the process ends now: {error}")));
     Ok(form.json(&Changed {
         address: address.to_string(),
         overrides: overrides_of(&cluster.view, address).iter().map(OverrideShown::from).collect(),

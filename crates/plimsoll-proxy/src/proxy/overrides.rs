@@ -70,7 +70,12 @@ impl Proxy {
             OverrideError::TooMany => OverrideRefused::TooMany,
         })?;
         log(order, outcome.serving);
-        Ok(OverrideDone { serving: outcome.serving, is_persistent: false, error: None })
+        let saved = self.saver.save_overrides();
+        let error = saved.as_ref().err().map(|error| {
+            tracing::warn!(cluster = name, %backend, %error, "backend override not saved yet");
+            error.to_string()
+        });
+        Ok(OverrideDone { serving: outcome.serving, is_persistent: saved.is_ok_and(|is_saved| is_saved), error })
     }
 
     /// No order is obeyed from now on, or again: a successor starts, or did not come.

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use plimsoll::client::Cluster;
-use plimsoll::discover::Endpoint;
+use plimsoll::client::{Cluster, OverrideView};
+use plimsoll::discover::{Endpoint, MAX_OVERRIDES};
 use tokio::sync::oneshot;
 
 use super::source::Source;
@@ -23,7 +23,7 @@ use crate::limits::Limits;
 use crate::listener::Shared;
 use crate::pressure::Pressure;
 use crate::sockets::{self, Bound};
-use crate::state::{SavedList, Target};
+use crate::state::{SavedList, SavedOverrides, Target};
 use crate::worker::{ListenerPlan, Order, Plan, Worker};
 
 /// Lists that an earlier process saved, by cluster.
@@ -81,8 +81,9 @@ impl Running {
         resolved: Resolved,
         bound: HashMap<SocketAddr, Bound>,
         saved: SavedLists,
+        overrides: SavedOverrides,
     ) -> HashMap<SocketAddr, Vec<TcpListener>> {
-        self.update_clusters(&config, resolved.endpoints, saved);
+        self.update_clusters(&config, resolved.endpoints, saved, overrides);
         self.names = resolved.names;
         self.update_inbound(&config);
         self.stale.limit(config.stale_answers());
@@ -111,6 +112,7 @@ impl Running {
         config: &Config,
         mut endpoints: BTreeMap<String, Vec<Endpoint>>,
         mut saved: SavedLists,
+        mut overrides: SavedOverrides,
     ) {
         // One that is removed lives on, checks included, until the last request and the last connection that can bring
         // one are gone: the task that checks it holds no handle.
@@ -127,6 +129,10 @@ impl Running {
             let settings = config.client(name);
             if *cluster.config() != settings {
                 cluster.set_config(settings);
+            }
+            // Before the backends, so that a removed one gets no request and no check.
+            if let Some(overrides) = overrides.remove(name) {
+                restore(cluster, overrides);
             }
             if source.is_fixed() || self.sources.get(name) != Some(&source) {
                 let saved = saved.remove(name).map(|list| list.backends).unwrap_or_default();
@@ -249,6 +255,20 @@ impl Running {
         };
         worker.order(Order::Serve(plan));
         receiver
+    }
+}
+
+/// Puts the changes by hand of an earlier process in force.
+fn restore(cluster: &Cluster, overrides: Vec<OverrideView>) {
+    let (name, count) = (cluster.name(), overrides.len());
+    let left_out = cluster.restore_overrides(overrides);
+    tracing::info!(cluster = name, overrides = count - left_out, "saved backend overrides in force again");
+    if left_out > 0 {
+        tracing::warn!(
+            cluster = name,
+            left_out,
+            "saved backend overrides left out: a cluster has {MAX_OVERRIDES} at most"
+        );
     }
 }
 

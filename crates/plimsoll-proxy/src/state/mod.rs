@@ -12,6 +12,7 @@
 //! Where it is weak: a network file system without locks. The start fails there.
 
 mod lists;
+mod overrides;
 mod saver;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 
 pub(crate) use self::lists::SavedList;
+pub use self::overrides::{SavedOverride, saved_overrides};
+pub(crate) use self::overrides::{SavedOverrides, read as read_overrides};
 pub(crate) use self::saver::{Saver, Target};
 
 const LOCK: &str = "lock";
@@ -66,20 +69,7 @@ impl StateDir {
 
     /// The content of the file `name`, at most `max` bytes; `None` without such a file.
     pub(crate) fn read(&self, name: &str, max: u64) -> io::Result<Option<Vec<u8>>> {
-        let path = self.file(name);
-        // To open a pipe would wait for its writer.
-        match fs::symlink_metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-            Ok(metadata) if !metadata.is_file() => return Err(io::Error::other("it is not a regular file")),
-            Ok(_) => {}
-        }
-        let mut bytes = Vec::new();
-        File::open(&path)?.take(max + 1).read_to_end(&mut bytes)?;
-        match bytes.len() as u64 > max {
-            true => Err(io::Error::other(format!("it is larger than {max} bytes"))),
-            false => Ok(Some(bytes)),
-        }
+        read_file(&self.file(name), max)
     }
 
     /// Replaces the file `name`. Waits for the disk, so not on a thread that serves.
@@ -117,6 +107,23 @@ impl StateDir {
     /// Lets a successor write. From now on this process does not.
     pub(crate) fn release(&self) {
         self.lock.lock().file = None;
+    }
+}
+
+/// The content of a regular file, at most `max` bytes; `None` without such a file.
+fn read_file(path: &Path, max: u64) -> io::Result<Option<Vec<u8>>> {
+    // To open a pipe would wait for its writer.
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+        Ok(metadata) if !metadata.is_file() => return Err(io::Error::other("it is not a regular file")),
+        Ok(_) => {}
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > max {
+        true => Err(io::Error::other(format!("it is larger than {max} bytes"))),
+        false => Ok(Some(bytes)),
     }
 }
 

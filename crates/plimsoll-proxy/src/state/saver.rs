@@ -1,4 +1,7 @@
-//! Saves the lists of clusters, each soon after it changed.
+//! Saves the lists of clusters, each soon after it changed, and the changes of backends by hand.
+//!
+//! Changes of backends by hand are saved before the order is answered, and by the task if that failed: the
+//! predecessor in an upgrade may hold the folder for a moment longer.
 //!
 //! The task looks at the revisions once a second, so a deployment costs a few writes and not one for
 //! each of its steps. Writes wait for the disk, so they run on a thread of their own.
@@ -16,6 +19,7 @@ use plimsoll::client::Cluster;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::overrides::{self, SavedOverrides};
 use super::{StateDir, lists};
 
 /// Time between two looks for changed lists.
@@ -45,12 +49,18 @@ struct Shared {
     changed: Notify,
     /// One round at a time.
     saving: tokio::sync::Mutex<Spell>,
+    /// One writer of overrides at a time, so that no older state replaces a newer one.
+    overriding: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     dir: Option<Arc<StateDir>>,
     targets: BTreeMap<String, Entry>,
+    /// All clusters, with a source or without.
+    clusters: Vec<Cluster>,
+    /// The folder may lack the present overrides.
+    has_unsaved_overrides: bool,
 }
 
 #[derive(Debug)]
@@ -89,14 +99,17 @@ impl Saver {
         self.0.state.lock().dir.clone()
     }
 
-    /// Saves the lists of these clusters from now on, in `dir`.
-    pub(crate) fn follow(&self, dir: Option<Arc<StateDir>>, targets: BTreeMap<String, Target>) {
+    /// Saves the lists of `targets` from now on, and the overrides of all `clusters`, in `dir`.
+    pub(crate) fn follow(&self, dir: Option<Arc<StateDir>>, targets: BTreeMap<String, Target>, clusters: Vec<Cluster>) {
         let mut state = self.0.state.lock();
         let is_same_dir = match (&state.dir, &dir) {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
             _ => false,
         };
         let mut former = std::mem::take(&mut state.targets);
+        // Overrides end with their cluster, and those in another folder count no more.
+        state.has_unsaved_overrides |= !is_same_dir || clusters != state.clusters;
+        state.clusters = clusters;
         state.dir = dir;
         state.targets = targets
             .into_iter()
@@ -112,6 +125,20 @@ impl Saver {
         self.0.changed.notify_one();
     }
 
+    /// Saves the overrides of all clusters now. `false` without a folder. Waits for the disk.
+    ///
+    /// # Errors
+    /// The task repeats it.
+    pub(crate) fn save_overrides(&self) -> io::Result<bool> {
+        let has_dir = {
+            let mut state = self.0.state.lock();
+            state.has_unsaved_overrides = true;
+            state.dir.is_some()
+        };
+        self.0.save_overrides()?;
+        Ok(has_dir)
+    }
+
     /// Saves changed lists now, within `limit`: the process ends.
     pub(crate) async fn flush(&self, limit: Duration) {
         if timeout(limit, self.0.save()).await.is_err() {
@@ -125,7 +152,7 @@ impl Saver {
         if let Some(dir) = self.dir() {
             dir.release();
         }
-        self.follow(None, BTreeMap::new());
+        self.follow(None, BTreeMap::new(), Vec::new());
     }
 }
 
@@ -161,7 +188,7 @@ impl Shared {
                 let is_in_use = failure.error.kind() == io::ErrorKind::WouldBlock;
                 if spell.must_log(is_in_use, Instant::now()) {
                     let Failure { path, error } = failure;
-                    tracing::warn!(path, %error, "lists of backends not saved: the next start may lack them");
+                    tracing::warn!(path, %error, "backends not saved: the next start may lack them");
                 }
                 // A predecessor hands over any moment.
                 is_in_use
@@ -169,8 +196,28 @@ impl Shared {
         }
     }
 
-    /// Returns the number of written lists.
+    /// `false` if there is nothing to save.
+    fn save_overrides(&self) -> io::Result<bool> {
+        let _one_at_a_time = self.overriding.lock();
+        let (dir, clusters) = {
+            let mut state = self.state.lock();
+            let Some(dir) = state.dir.clone().filter(|_| state.has_unsaved_overrides) else { return Ok(false) };
+            state.has_unsaved_overrides = false;
+            (dir, state.clusters.clone())
+        };
+        let all = clusters.iter().map(|cluster| (cluster.name().to_owned(), cluster.overrides()));
+        let all: SavedOverrides = all.filter(|(_, overrides)| !overrides.is_empty()).collect();
+        let saved = overrides::save(&dir, &all);
+        self.state.lock().has_unsaved_overrides |= saved.is_err();
+        saved.map(|()| true)
+    }
+
+    /// Returns the number of written files.
     fn save_now(&self) -> Result<usize, Failure> {
+        let overrides = self.save_overrides().map_err(|error| {
+            let path = self.state.lock().dir.as_ref().map(|dir| dir.path().display().to_string());
+            Failure { path: path.unwrap_or_default(), error }
+        })?;
         let (dir, due) = {
             let state = self.state.lock();
             let Some(dir) = state.dir.clone() else { return Ok(0) };
@@ -182,7 +229,7 @@ impl Shared {
             });
             (dir, due.collect::<Vec<_>>())
         };
-        let mut written = 0;
+        let mut written = usize::from(overrides);
         for (name, source, cluster, revision) in due {
             let path = dir.file(&lists::file_name(&name));
             let failure = |error| Failure { path: path.display().to_string(), error };
@@ -216,7 +263,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use plimsoll::client::ClusterConfig;
-    use plimsoll::discover::{Answer, Discover, Endpoint};
+    use plimsoll::discover::{Answer, Discover, Endpoint, OverrideCommand};
     use tokio::sync::mpsc;
 
     use super::super::SavedList;
@@ -267,7 +314,7 @@ mod tests {
         let folder = TestFolder::new();
         let (cluster, lists) = cluster();
         let saver = Saver::default();
-        saver.follow(open(&folder), targets(&cluster, "a"));
+        saver.follow(open(&folder), targets(&cluster, "a"), Vec::new());
         let dir = saver.dir().unwrap();
         assert!(saver.0.save().await);
         assert_eq!(saved(&dir, "a"), None);
@@ -282,7 +329,7 @@ mod tests {
         lists.send(Ok(list(2..4))).unwrap();
         settle().await;
         // The next config has the same cluster and source.
-        saver.follow(saver.dir(), targets(&cluster, "a"));
+        saver.follow(saver.dir(), targets(&cluster, "a"), Vec::new());
         assert_eq!(saver.0.save_now().ok(), Some(1));
         assert_eq!(saved(&dir, "a"), Some(list(2..4)));
         assert_eq!(saver.0.save_now().ok(), Some(0));
@@ -293,13 +340,13 @@ mod tests {
         let folder = TestFolder::new();
         let (cluster, lists) = cluster();
         let saver = Saver::default();
-        saver.follow(open(&folder), targets(&cluster, "a"));
+        saver.follow(open(&folder), targets(&cluster, "a"), Vec::new());
         lists.send(Ok(list(1..4))).unwrap();
         settle().await;
         saver.0.save_now().unwrap();
         let (other, receiver) = mpsc::unbounded_channel();
         cluster.follow_on(Lists(receiver), plimsoll::discover::FollowConfig::default());
-        saver.follow(saver.dir(), targets(&cluster, "b"));
+        saver.follow(saver.dir(), targets(&cluster, "b"), Vec::new());
         settle().await;
         assert_eq!(saver.0.save_now().ok(), Some(0));
         let dir = saver.dir().unwrap();
@@ -316,7 +363,7 @@ mod tests {
         let (cluster, lists) = cluster();
         let saver = Saver::start();
         sleep(Duration::from_secs(30)).await;
-        saver.follow(open(&folder), targets(&cluster, "a"));
+        saver.follow(open(&folder), targets(&cluster, "a"), Vec::new());
         let dir = saver.dir().unwrap();
         lists.send(Ok(list(1..3))).unwrap();
         while saved(&dir, "a").is_none() {
@@ -335,11 +382,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn overrides_are_saved_at_once_and_later_if_the_folder_fails() {
+        let folder = TestFolder::new();
+        let (cluster, _lists) = cluster();
+        let saver = Saver::default();
+        assert!(!saver.save_overrides().unwrap(), "there is no folder");
+        let predecessor = StateDir::open(&folder.0).unwrap();
+        predecessor.writable().unwrap();
+        saver.follow(open(&folder), BTreeMap::new(), vec![cluster.clone()]);
+        assert!(cluster.override_backend(([10, 0, 0, 1], 1).into(), OverrideCommand::Remove, None).is_ok());
+        assert_eq!(saver.save_overrides().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        predecessor.release();
+        let of_cluster = || overrides::read(&saver.dir().unwrap()).remove("web").unwrap_or_default();
+        assert!(saver.0.save().await);
+        assert_eq!(of_cluster(), cluster.overrides());
+        // A cluster that a reload removed has none after a restart.
+        saver.follow(saver.dir(), BTreeMap::new(), Vec::new());
+        assert!(saver.0.save().await);
+        assert_eq!(of_cluster(), []);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn list_is_saved_later_when_the_folder_fails_for_a_time() {
         let folder = TestFolder::new();
         let (cluster, lists) = cluster();
         let saver = Saver::default();
-        saver.follow(open(&folder), targets(&cluster, "a"));
+        saver.follow(open(&folder), targets(&cluster, "a"), Vec::new());
         lists.send(Ok(list(1..3))).unwrap();
         settle().await;
         // In place of the file, so that it cannot be renamed over.
