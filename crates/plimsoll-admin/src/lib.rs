@@ -40,6 +40,7 @@
 mod api;
 mod caller;
 mod control;
+mod discovery;
 mod explain;
 mod fleet;
 mod host;
@@ -55,6 +56,7 @@ pub use control::{
     ClusterStatus, Control, Declined, LastFailedUpgrade, LastReload, ListenerStatus, Pending, ProblemView, ProcessView,
     ReloadView, UpgradeView,
 };
+pub use discovery::{Changes, DiscoveryView, Known, LastError, Overrides};
 pub use explain::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, QuotaExplained, Remembered,
     Wanted,

@@ -14,6 +14,7 @@ use plimsoll_core::health::{Reason, State};
 use plimsoll_core::spread;
 use serde::Serialize;
 
+use crate::discovery::DiscoveryView;
 use crate::snapshot::BatchSnapshot;
 
 /// A cluster.
@@ -31,6 +32,8 @@ pub struct ClusterView {
     pub known: usize,
     /// Changes of single backends by hand.
     pub overrides: usize,
+    /// The source of its backends.
+    pub discovery: DiscoveryView,
     /// Requests in flight, all backends together.
     pub in_flight: u64,
     /// Requests that wait for a backend.
@@ -268,6 +271,7 @@ impl From<&client::ClusterView> for ClusterView {
             localities: cluster.localities.iter().map(LocalityView::from).collect(),
             known: cluster.known,
             overrides: cluster.overrides.len(),
+            discovery: DiscoveryView::of(cluster),
             in_flight: backends.iter().map(|backend| u64::from(backend.snapshot.active)).sum(),
             waiting: cluster.waiting,
             requests: backends.iter().map(|backend| backend.snapshot.requests).sum(),

@@ -18,7 +18,9 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll::client::{Client, Cluster, ClusterConfig, Localities, Protocol};
-use plimsoll::discover::{Answer as Listed, Discover, Endpoint, Fixed, FollowConfig, Freshness, Readiness};
+use plimsoll::discover::{
+    Answer as Listed, Census, Discover, Endpoint, Fixed, FollowConfig, Freshness, MergeCounts, Readiness,
+};
 use plimsoll::tls::{TlsConfig, Trust};
 use plimsoll_core::health::State;
 use plimsoll_core::{LoadReport, Ratio, Speed, Weight};
@@ -405,7 +407,7 @@ async fn missing_backends_serve_after_a_sudden_loss_until_the_hold_ends() {
     until(|| cluster.backends().iter().filter(|view| view.snapshot.state == State::Healthy).count() == 3).await;
     lists.send(Ok(vec![])).unwrap();
     lists.send(Ok(listed(&[first]))).unwrap();
-    until(|| cluster.discovery().held == 2).await;
+    until(|| cluster.discovery().backends.held == 2).await;
     let client = Plain::new(&cluster);
     for _ in 0..3 {
         assert_eq!(ask(&client, "/").await, "ok");
@@ -430,7 +432,7 @@ async fn draining_backend_gets_no_new_request_and_finishes_its_own() {
     let draining = Endpoint::new(server.address).readiness(Readiness::Draining);
     lists.send(Ok(vec![draining.clone(), other.address.into()])).unwrap();
     until(|| addresses(&cluster) == [other.address]).await;
-    assert_eq!(cluster.discovery().draining, 1);
+    assert_eq!(cluster.discovery().backends.draining, 1);
     assert_eq!(ask(&client, "/").await, "ok");
     gate.add_permits(1);
     assert_eq!(slow.await.unwrap(), server.address.to_string());
@@ -504,6 +506,26 @@ async fn source_followed_on_keeps_backends_through_errors_and_empty_lists() {
         assert_eq!(addresses(&cluster), [first, second, third].map(|server| server.address));
         cluster.until_listed().await;
     }
+}
+
+#[tokio::test]
+async fn view_names_the_source_and_counts_over_all_sources() {
+    let servers = [Server::plain().await, Server::plain().await];
+    let [first, second] = &servers;
+    let (lists, cluster) = following(plain_config(), &[first]).await;
+    lists.send(fails()).unwrap();
+    until(|| cluster.discovery().is_failing).await;
+    let view = cluster.view().discovery;
+    assert_eq!((view.kind, &*view.source, view.counts.errors), ("custom", "", 1));
+    assert_eq!(&*view.last_error.unwrap().error, "the registry is unreachable");
+    assert_eq!(view.backends, Census { ready: 1, ..Census::default() });
+    // The same backends by another source are no change, but for the new one.
+    cluster.follow(Fixed::new([first.address, second.address]));
+    let view = cluster.view().discovery;
+    assert_eq!((view.kind, view.is_failing, view.last_error), ("static", false, None));
+    assert_eq!(view.counts, MergeCounts { added: 2, errors: 1, ..MergeCounts::default() });
+    cluster.follow(Fixed::new([first.address, second.address]));
+    assert_eq!(cluster.discovery().counts, view.counts);
 }
 
 #[tokio::test]

@@ -198,7 +198,7 @@ async fn overrides_outlive_lists_and_sources() {
     assert_eq!(addresses(&cluster), [2, 3, 4, 5, 9].map(port));
     lists.send(Ok(vec![port(2).into()])).unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(cluster.discovery().held, 3);
+    assert_eq!(cluster.discovery().backends.held, 3);
     assert_eq!(addresses(&cluster), [2, 3, 4, 5, 9].map(port), "a held backend stays removed");
     cluster.override_backend(port(1), OverrideCommand::Revoke, None).unwrap();
     cluster.override_backend(port(9), OverrideCommand::Remove, None).unwrap();

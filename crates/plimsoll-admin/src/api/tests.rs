@@ -6,7 +6,10 @@ use std::time::Duration;
 use axum::body::Body;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
-use plimsoll::client::{Cluster, ClusterConfig, HedgeCounts, Latencies, LocalityView};
+use plimsoll::client::{
+    Cluster, ClusterConfig, DiscoveryView, HedgeCounts, Latencies, LocalityView, OverrideView, SourceFailure,
+};
+use plimsoll::discover::{Census, Freshness, MergeCounts, OverrideChange};
 use plimsoll_core::admit::Quota;
 use plimsoll_core::health::{Reason, State as Health};
 use plimsoll_core::shedding::{Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
@@ -65,6 +68,26 @@ pub(crate) fn fleet() -> Still {
         counts.connections_closed = 3;
         counts.connections_failed = 1;
     }
+    view.discovery = DiscoveryView {
+        kind: "file",
+        source: "/etc/plimsoll/web.json".into(),
+        freshness: Freshness::Fresh,
+        is_failing: true,
+        last_error: Some(SourceFailure { error: "no such file".into(), at: Timestamp::from_nanos(97_500_000_000) }),
+        is_ready: true,
+        answered: Some(Timestamp::from_nanos(60_000_000_000)),
+        backends: Census { ready: 2, held: 1, draining: 1, starting: 3 },
+        counts: MergeCounts {
+            added: 40,
+            changed: 41,
+            removed: 42,
+            drained: 43,
+            expired: 44,
+            held: 45,
+            errors: 46,
+            empty: 47,
+        },
+    };
     view.waiting = 24;
     let counts = &mut view.counts;
     counts.waited = 25;
@@ -326,6 +349,25 @@ async fn a_cluster_shows_its_states_and_the_spread_of_its_healthy_backends() {
     let spread = &cluster["spread"];
     assert!(near(&spread["max_over_mean"], 0.8 / 0.6) && near(&spread["max_over_min"], 2.0), "{spread}");
     assert!(near(&cluster["waste"], 0.4), "{}", cluster["waste"]);
+}
+
+#[tokio::test]
+async fn cluster_shows_its_source_with_changes_by_hand_apart() {
+    let still = fleet();
+    let backend: SocketAddr = "127.0.0.1:9".parse().unwrap();
+    let by_hand = |change| OverrideView { address: backend, change, remaining: None };
+    still.snapshot.lock().clusters[0].view.overrides =
+        vec![by_hand(OverrideChange::Added(backend.into())), by_hand(OverrideChange::Drained)];
+    let fleet: Arc<dyn Fleet> = Arc::new(still);
+    let cluster = send(&fleet, "GET", "/api/v1/clusters/web", &[]).await.json();
+    let discovery = json!({
+        "kind": "file", "source": "/etc/plimsoll/web.json", "state": "failing", "stale": false, "answer_age_s": 40.0,
+        "last_error": { "error": "no such file", "age_s": 2.5 },
+        "backends": { "known": 7, "ready": 2, "held": 1, "draining": 1, "starting": 3 },
+        "changes": { "added": 40, "changed": 41, "removed": 42, "drained": 43, "held": 45, "expired": 44 },
+        "errors": 46, "empty_lists": 47, "overrides": { "added": 1, "removed": 0, "weight": 0, "drained": 1 }
+    });
+    assert_eq!(cluster["discovery"], discovery);
 }
 
 #[tokio::test]

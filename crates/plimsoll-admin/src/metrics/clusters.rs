@@ -1,7 +1,7 @@
 //! Clusters and their backends, in the order in which a request meets what is counted.
 
 use plimsoll::client::{BackendCounts, BackendView, ClusterView, NoRetryReason};
-use plimsoll::discover::OverrideKind;
+use plimsoll::discover::{Census, Freshness, OverrideKind};
 use plimsoll_core::health::State;
 use plimsoll_core::shedding::{Summary, Verdict};
 use plimsoll_core::signal::Signal;
@@ -9,6 +9,7 @@ use plimsoll_core::{Criticality, LoadReport, LocalitySnapshot, Rejection, Speed}
 use prometheus_client::metrics::MetricType;
 
 use super::{Metric, Samples, Scrape};
+use crate::discovery::Changes;
 use crate::shedding;
 use crate::snapshot::InboundSnapshot;
 use crate::view::utilization_spread;
@@ -340,6 +341,83 @@ pub(super) static CLUSTERS: &[Metric] = &[
                     out.gauge(&[&c.name, kind.name()], count as f64);
                 }
             });
+        },
+    },
+    Metric {
+        name: "discovery_info",
+        kind: MetricType::Gauge,
+        labels: &["cluster", "kind", "source"],
+        help: "Always 1, with the kind and the description of the source of backends as labels",
+        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name, c.discovery.kind, &c.discovery.source], 1.0)),
+    },
+    Metric {
+        name: "discovery_backends",
+        kind: MetricType::Gauge,
+        labels: &["cluster", "state"],
+        help: "Backends by the source, without changes by hand: ready, held (missing after a sudden loss), draining, starting",
+        fill: |s, out| {
+            clusters(s, |c| {
+                let Census { ready, held, draining, starting } = c.discovery.backends;
+                for (state, count) in [("ready", ready), ("held", held), ("draining", draining), ("starting", starting)]
+                {
+                    out.gauge(&[&c.name, state], count as f64);
+                }
+            });
+        },
+    },
+    Metric {
+        name: "discovery_changes_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "reason"],
+        help: "Changes of backends by the source: added, changed, removed, drained, held, expired (removed at the end of a hold)",
+        fill: |s, out| {
+            clusters(s, |c| {
+                for (reason, count) in Changes::by_reason(&c.discovery.counts) {
+                    out.count(&[&c.name, reason], count);
+                }
+            });
+        },
+    },
+    Metric {
+        name: "discovery_errors_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Errors of the source of backends; the backends stay",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.discovery.counts.errors)),
+    },
+    Metric {
+        name: "discovery_empty_lists_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Empty lists of the source that had no effect (`on_empty`)",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.discovery.counts.empty)),
+    },
+    Metric {
+        name: "discovery_failing",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "1 while the last answer of the source was an error",
+        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], f64::from(u8::from(c.discovery.is_failing)))),
+    },
+    Metric {
+        name: "discovery_stale",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "1 while a saved list from `state_dir` is in force, since the source has not answered yet",
+        fill: |s, out| {
+            clusters(s, |c| {
+                let is_stale = c.discovery.freshness == Freshness::Stale;
+                out.gauge(&[&c.name], f64::from(u8::from(is_stale)));
+            });
+        },
+    },
+    Metric {
+        name: "discovery_answer_age_seconds",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "Time since the last list of the source; a source that answers on changes only is old while nothing changes",
+        fill: |s, out| {
+            clusters(s, |c| out.gauge(&[&c.name], c.discovery.answered.map(|at| c.at.since(at).as_secs_f64())));
         },
     },
     Metric {

@@ -108,6 +108,27 @@ pub enum Freshness {
     Fresh,
 }
 
+/// The known backends by state: those of the source and the fixed ones, each once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Members that are listed, or fixed.
+    pub ready: usize,
+    /// Missing members that stay for a time, after a sudden loss.
+    pub held: usize,
+    /// Listed as draining.
+    pub draining: usize,
+    /// Listed, and no members yet: stated as starting, or in a list that is not in force yet.
+    pub starting: usize,
+}
+
+impl Census {
+    /// All of them.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.ready + self.held + self.draining + self.starting
+    }
+}
+
 /// A decision that an operator should know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeEvent {
@@ -366,10 +387,20 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         self.is_failing
     }
 
-    /// Backends that the source states as draining.
+    /// The known backends by state.
     #[must_use]
-    pub fn draining(&self) -> usize {
-        self.known.values().filter(|known| known.absences == 0 && known.readiness == Readiness::Draining).count()
+    pub fn census(&self) -> Census {
+        let mut census = Census { ready: self.fixed_keys.len(), ..Census::default() };
+        for (_, known) in self.known.iter().filter(|(key, _)| !self.fixed_keys.contains(*key)) {
+            let count = match known {
+                Known { held_until: Some(_), .. } => &mut census.held,
+                Known { is_member: true, .. } => &mut census.ready,
+                Known { readiness: Readiness::Draining, .. } => &mut census.draining,
+                _ => &mut census.starting,
+            };
+            *count += 1;
+        }
+        census
     }
 
     /// Whether the source lists this backend, in any state, or may do so: there was no list yet. Fixed and

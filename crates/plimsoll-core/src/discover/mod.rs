@@ -29,5 +29,5 @@ mod refresh;
 #[cfg(test)]
 mod tests;
 
-pub use merge::{Freshness, Listed, Member, Merge, MergeConfig, MergeCounts, MergeEvent, OnEmpty, Readiness};
+pub use merge::{Census, Freshness, Listed, Member, Merge, MergeConfig, MergeCounts, MergeEvent, OnEmpty, Readiness};
 pub use refresh::{Refresh, RefreshConfig};

@@ -179,11 +179,26 @@ fn draining_backends_leave_at_once_even_if_all_drain() {
     let draining = |key| Listed { key, properties: 1, readiness: Readiness::Draining };
     source.list((0..4).map(draining).collect());
     source.pass(QUIET);
-    assert_eq!((source.keys(), source.merge.draining()), (vec![], 4));
+    assert_eq!((source.keys(), source.merge.census().draining), (vec![], 4));
     source.list(ready([7]));
     source.pass(QUIET);
-    assert_eq!((source.keys(), source.merge.draining()), (vec![7], 0));
+    assert_eq!((source.keys(), source.merge.census().draining), (vec![7], 0));
     assert_eq!(source.events, []);
+}
+
+#[test]
+fn census_counts_each_known_backend_once() {
+    let mut source = Source::with(MergeConfig::default(), &[0, 1], vec![]);
+    let stated = |key, readiness| Listed { key, properties: 1, readiness };
+    source.list(ready(1..=9));
+    assert_eq!(source.merge.census(), Census { ready: 10, ..Census::default() });
+    source.list(vec![stated(2, Readiness::Ready), stated(3, Readiness::Draining), stated(4, Readiness::Starting)]);
+    source.pass(QUIET);
+    // The source lacks 5 to 9, and 4 is ready no more.
+    assert_eq!(source.merge.census(), Census { ready: 3, held: 6, draining: 1, starting: 0 });
+    source.pass(HOLD);
+    assert_eq!(source.merge.census(), Census { ready: 3, held: 0, draining: 1, starting: 1 });
+    assert_eq!(source.merge.census().known(), 5);
 }
 
 #[test]
@@ -317,7 +332,7 @@ fn empty_list_after_all_drained_is_believed() {
     source.pass(SECOND);
     source.list(vec![]);
     source.pass(SECOND);
-    assert_eq!((source.merge.draining(), source.merge.counts().empty), (0, 0));
+    assert_eq!((source.merge.census().draining, source.merge.counts().empty), (0, 0));
 }
 
 #[test]

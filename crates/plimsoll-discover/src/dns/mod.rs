@@ -130,6 +130,14 @@ impl Discover for Dns {
     fn confirmations(&self) -> NonZeroU32 {
         CONFIRMATIONS
     }
+
+    fn kind(&self) -> &'static str {
+        "dns"
+    }
+
+    fn description(&self) -> String {
+        description(self.0.name(), self.0.servers())
+    }
 }
 
 impl Discover for Srv {
@@ -139,6 +147,22 @@ impl Discover for Srv {
 
     fn confirmations(&self) -> NonZeroU32 {
         CONFIRMATIONS
+    }
+
+    fn kind(&self) -> &'static str {
+        "srv"
+    }
+
+    fn description(&self) -> String {
+        description(self.0.name(), self.0.servers())
+    }
+}
+
+/// A name, and its server if it is none of the system's.
+fn description(name: &str, servers: &Servers) -> String {
+    match servers {
+        Servers::System => name.to_owned(),
+        Servers::At(server) => format!("{name} at {server}"),
     }
 }
 

@@ -49,6 +49,16 @@ impl<Q: Question, A: Ask> Schedule<Q, A> {
         Self { ask, ..self }
     }
 
+    /// The name as the user wrote it.
+    pub(super) fn name(&self) -> &str {
+        self.question.name()
+    }
+
+    /// The servers that it asks.
+    pub(super) fn servers(&self) -> &A {
+        &self.ask
+    }
+
     /// Asks now.
     pub(super) async fn ask(&mut self) -> Result<Found, DnsError> {
         let answer = timeout(ANSWER_TIMEOUT, self.question.ask(&self.ask)).await;

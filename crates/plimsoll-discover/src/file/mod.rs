@@ -154,6 +154,14 @@ impl Discover for File {
             }
         }
     }
+
+    fn kind(&self) -> &'static str {
+        "file"
+    }
+
+    fn description(&self) -> String {
+        std::path::absolute(&self.path).as_ref().unwrap_or(&self.path).display().to_string()
+    }
 }
 
 async fn look(path: &Path) -> Option<Look> {

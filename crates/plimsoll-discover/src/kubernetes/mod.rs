@@ -232,11 +232,15 @@ impl EndpointSlices {
     fn error(&mut self, problem: Problem) -> KubernetesError {
         // The same list after an error is an answer again.
         self.last = None;
-        let service = match &self.namespace {
+        KubernetesError { service: self.full_name(), problem }
+    }
+
+    /// The service, with its namespace if that is known.
+    fn full_name(&self) -> String {
+        match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.service),
             None => self.service.clone(),
-        };
-        KubernetesError { service, problem }
+        }
     }
 }
 
@@ -264,6 +268,14 @@ impl Discover for EndpointSlices {
                 return Some(Err(self.error(problem).into()));
             }
         }
+    }
+
+    fn kind(&self) -> &'static str {
+        "kubernetes"
+    }
+
+    fn description(&self) -> String {
+        self.full_name()
     }
 }
 

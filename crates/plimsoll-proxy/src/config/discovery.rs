@@ -23,7 +23,7 @@ const ON_EMPTY: Choice<OnEmpty> =
     Choice { noun: "a meaning of an empty list", names: &[("keep", OnEmpty::Keep), ("obey", OnEmpty::Obey)] };
 
 const FOLLOWED: Effect = Effect::Applied(
-    "the source is followed anew; backends stay until its first list, and those in it keep their state",
+    "the source is followed anew; known backends keep their state, and stay until it lists them no more",
 );
 
 table! {

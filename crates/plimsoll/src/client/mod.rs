@@ -78,7 +78,7 @@ pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
 pub use self::cluster::{
     BackendCounts, BackendView, Cluster, ClusterCounts, ClusterView, DiscoveryView, HedgeCounts, Latencies,
-    LocalityView, Notice, OverrideOutcome, OverrideView, Restraint,
+    LocalityView, Notice, OverrideOutcome, OverrideView, Restraint, SourceFailure,
 };
 pub use self::config::{
     Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,

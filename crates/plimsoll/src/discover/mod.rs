@@ -24,7 +24,7 @@ use plimsoll_core::discover::MergeConfig;
 pub use plimsoll_core::discover::overrides::{
     MAX_OVERRIDES, OverrideChange, OverrideCommand, OverrideError, OverrideKind,
 };
-pub use plimsoll_core::discover::{Freshness, MergeCounts, OnEmpty, Readiness};
+pub use plimsoll_core::discover::{Census, Freshness, MergeCounts, OnEmpty, Readiness};
 use plimsoll_core::{Speed, Weight};
 
 /// One backend in the list of a source.
@@ -155,6 +155,17 @@ pub trait Discover: Send {
     fn confirmations(&self) -> NonZeroU32 {
         NonZeroU32::MIN
     }
+
+    /// The kind of source, one word for logs and metrics: `static`, `file`, `dns`.
+    fn kind(&self) -> &'static str {
+        "custom"
+    }
+
+    /// The source in a few words, for logs and pages, such as the path of a file. Empty where the kind
+    /// says all.
+    fn description(&self) -> String {
+        String::new()
+    }
 }
 
 /// How a cluster follows a source, see
@@ -195,6 +206,10 @@ impl Fixed {
 impl Discover for Fixed {
     async fn next(&mut self) -> Option<Answer> {
         self.0.take().map(Ok)
+    }
+
+    fn kind(&self) -> &'static str {
+        "static"
     }
 }
 

@@ -25,6 +25,14 @@ impl<S: Discover> Discover for Numbered<S> {
     fn confirmations(&self) -> NonZeroU32 {
         self.0.confirmations()
     }
+
+    fn kind(&self) -> &'static str {
+        self.0.kind()
+    }
+
+    fn description(&self) -> String {
+        self.0.description()
+    }
 }
 
 fn check(list: &[Endpoint]) -> Result<(), String> {

@@ -8,22 +8,21 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::{Stream, StreamExt as _, stream};
 use plimsoll_core::Timestamp;
-use plimsoll_core::discover::{Freshness, Listed, Merge, MergeConfig, MergeCounts, MergeEvent};
+use plimsoll_core::discover::{Census, Freshness, Listed, Merge, MergeConfig, MergeCounts};
 
 use super::machine::News;
 use super::overrides::ByHand;
+use super::source_log::{Lines, SourceAccount, SourceFailure, SourceName};
 use super::{Cluster, Shared};
-use crate::discover::{Answer, Discover, Endpoint, FollowConfig, Readiness, SourceError};
+use crate::discover::{Answer, Discover, Endpoint, FollowConfig, Readiness};
 
 /// The decision on the members.
 type Members = Merge<SocketAddr, Endpoint>;
-
-/// The events of an answer, and its error.
-type Events = (Vec<MergeEvent>, Option<SourceError>);
 
 /// The answers of a source, and its number among the sources of the cluster.
 pub(super) struct Source {
@@ -41,26 +40,32 @@ pub(super) struct Following {
     merge: Option<Members>,
     /// The members in force by the sources, without the overrides.
     pub(super) listed: Vec<Endpoint>,
+    account: SourceAccount,
     /// The operator's word on single backends, whatever source there is.
     pub(super) overrides: ByHand,
 }
 
-/// The state of a cluster's source, and its backends by state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The state of a cluster's source, and its backends by state. Changes by hand are apart, in
+/// [`Cluster::overrides`].
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryView {
+    /// The kind of the source ([`Discover::kind`]).
+    pub kind: &'static str,
+    /// The source in a few words ([`Discover::description`]).
+    pub source: Arc<str>,
     /// The origin of the members.
     pub freshness: Freshness,
     /// Whether the last answer of the source was an error.
     pub is_failing: bool,
+    /// Its last error, also after it recovered.
+    pub last_error: Option<SourceFailure>,
     /// Whether there was a list, or the wait for the first one is over.
     pub is_ready: bool,
     /// The time of the source's last list.
     pub answered: Option<Timestamp>,
-    /// Missing backends that stay for a time, after a sudden loss.
-    pub held: usize,
-    /// Backends that the source states as draining.
-    pub draining: usize,
-    /// Changes of the members since the cluster follows this source.
+    /// The known backends by state, without changes by hand.
+    pub backends: Census,
+    /// Changes of the members since the cluster began, whatever its source.
     pub counts: MergeCounts,
 }
 
@@ -112,6 +117,7 @@ impl Cluster {
     }
 
     fn replace_source(&self, source: impl Discover + 'static, merge: impl FnOnce(Option<Members>) -> Members) {
+        let name = SourceName::of(&source);
         let next = |mut source: _| async { Some((Discover::next(&mut source).await?, source)) };
         let mut answers = Box::pin(stream::unfold(source, next));
         let (first, is_over) = match answers.as_mut().poll_next(&mut Context::from_waker(Waker::noop())) {
@@ -124,17 +130,20 @@ impl Cluster {
         let now = self.0.now();
         let mut following = self.0.following.lock();
         following.number += 1;
-        following.merge = Some(merge(following.merge.take()));
+        let merge = merge(following.merge.take());
+        following.account.begin(name, merge.counts());
+        following.merge = Some(merge);
         let source = Source { number: following.number, answers };
         let former = following.new.replace((!is_over).then_some(source));
         self.0.is_listed.send_replace(false);
-        let fixed = self.0.add_fixed(now, &mut following);
+        let (fixed, of_fixed) = self.0.add_fixed(now, &mut following);
         let taken = first.map(|answer| self.0.take_in(&mut following, answer));
         drop(following);
         drop(former);
+        of_fixed.log(&self.0.name);
         self.0.publish(fixed);
-        if let Some((news, events)) = taken {
-            self.0.log_all(events);
+        if let Some((news, lines)) = taken {
+            lines.log(&self.0.name);
             self.0.publish(news);
         }
         self.0.driver.notify_one();
@@ -153,14 +162,17 @@ impl Cluster {
     pub fn discovery(&self) -> DiscoveryView {
         let following = self.0.following.lock();
         let merge = following.merge.as_ref().expect("a cluster follows a source from its beginning");
+        let SourceAccount { source, last_error, counts, .. } = &following.account;
         DiscoveryView {
+            kind: source.kind,
+            source: Arc::clone(&source.description),
             freshness: merge.freshness(),
             is_failing: merge.is_failing(),
+            last_error: last_error.clone(),
             is_ready: merge.is_ready(self.0.now()),
             answered: merge.answered(),
-            held: merge.members().iter().filter(|member| member.is_held).count(),
-            draining: merge.draining(),
-            counts: merge.counts(),
+            backends: merge.census(),
+            counts: *counts,
         }
     }
 
@@ -223,9 +235,9 @@ impl Shared {
         if following.number != source {
             return;
         }
-        let (news, events) = self.take_in(&mut following, answer);
+        let (news, lines) = self.take_in(&mut following, answer);
         drop(following);
-        self.log_all(events);
+        lines.log(&self.name);
         self.publish(news);
         self.reconsider();
     }
@@ -235,14 +247,16 @@ impl Shared {
         let mut following = self.following.lock();
         let following_now = &mut *following;
         let merge = following_now.merge.as_mut()?;
-        let mut events = Vec::new();
-        let is_changed = merge.handle_timeout(now, &mut |event| events.push(event));
+        let mut lines = Lines::default();
+        let is_changed = merge.handle_timeout(now, &mut |event| lines.events.push(event));
         self.note_readiness(merge, now);
         let ended = following_now.overrides.handle_timeout(now);
         let next = [merge.poll_timeout(), following_now.overrides.poll_timeout()].into_iter().flatten().min();
-        let news = (is_changed || !ended.is_empty()).then(|| self.change_members(now, following_now));
+        let news =
+            (is_changed || !ended.is_empty()).then(|| self.change_members(now, following_now, false, &mut lines));
+        let lines = following_now.account.finish(lines);
         drop(following);
-        self.log_all((events, None));
+        lines.log(&self.name);
         self.log_ended(&ended);
         if let Some(news) = news {
             self.publish(news);
@@ -253,49 +267,52 @@ impl Shared {
 
     /// Fixed backends are members at once, beside those of the former source. A renewed decision
     /// knows these, and is due; a new one does not, and has nothing due.
-    fn add_fixed(&self, now: Timestamp, following: &mut Following) -> News {
-        let Some(merge) = &mut following.merge else { return News::default() };
+    fn add_fixed(&self, now: Timestamp, following: &mut Following) -> (News, Lines) {
+        let Some(merge) = &mut following.merge else { return Default::default() };
+        let mut lines = Lines::default();
         if merge.poll_timeout().is_some_and(|due| due <= now) {
-            merge.handle_timeout(now, &mut |_| ());
+            merge.handle_timeout(now, &mut |event| lines.events.push(event));
             self.note_readiness(merge, now);
-            return self.change_members(now, following);
+            let news = self.change_members(now, following, true, &mut lines);
+            return (news, following.account.finish(lines));
         }
         let fixed: Vec<Endpoint> = merge.members().iter().map(|member| member.properties.clone()).collect();
         if fixed.is_empty() {
-            return News::default();
+            return Default::default();
         }
         let addresses: HashSet<SocketAddr> = fixed.iter().map(|endpoint| endpoint.address).collect();
-        following.listed.retain(|endpoint| !addresses.contains(&endpoint.address));
-        following.listed.splice(0..0, fixed);
-        self.put_members_in_force(now, following).0
+        let former = following.listed.iter().filter(|endpoint| !addresses.contains(&endpoint.address)).cloned();
+        let listed = fixed.iter().cloned().chain(former).collect();
+        let news = self.list(now, following, listed, true, &mut lines);
+        (news, following.account.finish(lines))
     }
 
-    fn take_in(&self, following: &mut Following, answer: Answer) -> (News, Events) {
+    fn take_in(&self, following: &mut Following, answer: Answer) -> (News, Lines) {
         let Some(merge) = &mut following.merge else { return Default::default() };
         let now = self.clock.now();
         let is_first = merge.freshness() == Freshness::Waiting;
-        let mut events = Vec::new();
-        let mut observe = |event| events.push(event);
-        let error = match answer {
+        let mut lines = Lines::default();
+        match answer {
             Ok(endpoints) => {
-                merge.on_list(now, endpoints.into_iter().map(listed).collect(), &mut observe);
-                None
+                let list = endpoints.into_iter().map(listed).collect();
+                merge.on_list(now, list, &mut |event| lines.events.push(event));
             }
             Err(error) => {
-                merge.on_error(now, &mut observe);
-                Some(error)
+                merge.on_error(now, &mut |event| lines.events.push(event));
+                following.account.on_error(now, &error, &mut lines);
             }
-        };
-        let is_changed = merge.handle_timeout(now, &mut observe);
+        }
+        let is_changed = merge.handle_timeout(now, &mut |event| lines.events.push(event));
         self.note_readiness(merge, now);
         // The first list also replaces that of a former source, even if it is empty.
         let is_first = is_first && merge.freshness() != Freshness::Waiting;
-        let changes = if is_changed || is_first { self.change_members(now, following) } else { News::default() };
-        (changes, (events, error))
-    }
-
-    fn log_all(&self, (events, error): Events) {
-        events.into_iter().for_each(|event| self.log_discovery(event, error.as_deref()));
+        let news = if is_changed || is_first {
+            self.change_members(now, following, false, &mut lines)
+        } else {
+            following.account.on_step(merge.counts());
+            News::default()
+        };
+        (news, following.account.finish(lines))
     }
 
     fn note_readiness(&self, merge: &Members, now: Timestamp) {
@@ -304,37 +321,31 @@ impl Shared {
     }
 
     /// The members that the source's answers lead to come into force.
-    fn change_members(&self, now: Timestamp, following: &mut Following) -> News {
+    fn change_members(
+        &self,
+        now: Timestamp,
+        following: &mut Following,
+        is_configured: bool,
+        lines: &mut Lines,
+    ) -> News {
         let members = following.merge.iter().flat_map(Merge::members);
-        following.listed = members.map(|member| member.properties.clone()).collect();
-        self.put_members_in_force(now, following).0
+        let listed = members.map(|member| member.properties.clone()).collect();
+        self.list(now, following, listed, is_configured, lines)
     }
 
-    fn log_discovery(&self, event: MergeEvent, error: Option<&(dyn std::error::Error + Send + Sync)>) {
-        let cluster = &*self.name;
-        match event {
-            MergeEvent::SourceFailed => {
-                let error = error.map(tracing::field::display);
-                tracing::warn!(cluster, error, "discovery failed: the backends stay as they are");
-            }
-            MergeEvent::SourceRecovered => tracing::info!(cluster, "discovery works again"),
-            MergeEvent::EmptyListIgnored { backends } => {
-                tracing::warn!(cluster, backends, "discovery lists no backend: the backends stay as they are");
-            }
-            MergeEvent::SavedListUsed { backends } => {
-                tracing::warn!(cluster, backends, "discovery has not answered: the saved list is in force");
-            }
-            MergeEvent::LossHeld { missing, of } => {
-                tracing::warn!(cluster, missing, of, "discovery lost most backends: the missing ones stay for a time");
-            }
-            MergeEvent::HoldExpired { backends } => {
-                tracing::warn!(
-                    cluster,
-                    backends,
-                    "missing backends removed: discovery did not list them again in time"
-                );
-            }
-        }
+    /// These members by the source come into force.
+    fn list(
+        &self,
+        now: Timestamp,
+        following: &mut Following,
+        listed: Vec<Endpoint>,
+        is_configured: bool,
+        lines: &mut Lines,
+    ) -> News {
+        let state = following.merge.as_ref().map(|merge| (merge.counts(), merge.census().held)).unwrap_or_default();
+        let before = std::mem::replace(&mut following.listed, listed);
+        following.account.on_members(&before, &following.listed, state, is_configured, lines);
+        self.put_members_in_force(now, following).0
     }
 }
 

@@ -5,6 +5,7 @@ use plimsoll_core::pick::PolicyKind;
 
 use super::Cluster;
 use super::again::Restraint;
+use super::follow::DiscoveryView;
 use super::localities::LocalityView;
 use super::machine::BackendView;
 use super::overrides::OverrideView;
@@ -23,6 +24,8 @@ pub struct ClusterView {
     pub backends: Vec<BackendView>,
     /// The number of known backends. With a subset, not all of them are members.
     pub known: usize,
+    /// The source of the backends.
+    pub discovery: DiscoveryView,
     /// Changes of single backends by hand, by address.
     pub overrides: Vec<OverrideView>,
     /// Requests that wait because all backends are at their limit.
@@ -36,10 +39,10 @@ pub struct ClusterView {
 }
 
 impl Cluster {
-    /// The cluster now. All but `overrides` is read under one lock: these parts agree with each other.
+    /// The cluster now. All but `discovery` and `overrides` is read under one lock: these parts agree with each other.
     #[must_use]
     pub fn view(&self) -> ClusterView {
-        let overrides = self.overrides();
+        let (discovery, overrides) = (self.discovery(), self.overrides());
         let at = self.0.now();
         let machine = self.0.machine.lock();
         ClusterView {
@@ -48,6 +51,7 @@ impl Cluster {
             policy: machine.config.balancer.policy,
             backends: machine.view(at),
             known: machine.known(),
+            discovery,
             overrides,
             waiting: machine.waiting(),
             localities: machine.localities(at),

@@ -1,0 +1,150 @@
+//! The source of a cluster's backends, as the API shows it.
+
+use plimsoll::client;
+use plimsoll::discover::{Freshness, OverrideKind};
+use plimsoll_core::Timestamp;
+use plimsoll_core::discover::MergeCounts;
+use serde::Serialize;
+
+/// The source of a cluster's backends.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiscoveryView {
+    /// Its kind: `"static"`, `"file"`, `"dns"`, ...
+    pub kind: &'static str,
+    /// The source in a few words, such as the path of a file; `null` for the configuration.
+    pub source: Option<String>,
+    /// `"ok"`, `"waiting"` for the first list, `"failing"`.
+    pub state: &'static str,
+    /// A saved list is in force: the source has not answered since the start.
+    pub stale: bool,
+    /// Age of the last list that differed from the one before, in seconds.
+    pub answer_age_s: Option<f64>,
+    /// The last error, also after a recovery.
+    pub last_error: Option<LastError>,
+    /// Backends by the source.
+    pub backends: Known,
+    /// Changes since the cluster began, by reason.
+    pub changes: Changes,
+    /// Errors of the source.
+    pub errors: u64,
+    /// Empty lists without effect.
+    pub empty_lists: u64,
+    /// Changes by hand, over the word of the source.
+    pub overrides: Overrides,
+}
+
+/// The last error of a source.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LastError {
+    /// Its text.
+    pub error: String,
+    /// Its age in seconds.
+    pub age_s: f64,
+}
+
+/// Backends by the source, without changes by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Known {
+    /// All of them.
+    pub known: usize,
+    /// Members that are listed.
+    pub ready: usize,
+    /// Missing members that stay for a time.
+    pub held: usize,
+    /// Stated as draining.
+    pub draining: usize,
+    /// Not ready yet.
+    pub starting: usize,
+}
+
+/// Changes by reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Changes {
+    /// New backends.
+    pub added: u64,
+    /// Backends with another weight, zone or locality.
+    pub changed: u64,
+    /// Backends that the source removed.
+    pub removed: u64,
+    /// Backends that the source drains.
+    pub drained: u64,
+    /// Backends held after a sudden loss.
+    pub held: u64,
+    /// Held backends whose time ended.
+    pub expired: u64,
+}
+
+/// Changes by hand in force, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Overrides {
+    /// Added backends.
+    pub added: usize,
+    /// Removed backends.
+    pub removed: usize,
+    /// Backends with a weight by hand.
+    pub weight: usize,
+    /// Backends drained by hand.
+    pub drained: usize,
+}
+
+impl DiscoveryView {
+    /// The source of `cluster`.
+    pub(crate) fn of(cluster: &client::ClusterView) -> Self {
+        let discovery = &cluster.discovery;
+        let age = |at: Timestamp| (cluster.at.since(at).as_secs_f64() * 1e3).round() / 1e3;
+        let overridden = |kind| cluster.overrides.iter().filter(|each| each.change.kind() == kind).count();
+        let error = discovery.last_error.as_ref();
+        Self {
+            kind: discovery.kind,
+            source: Some(discovery.source.to_string()).filter(|source| !source.is_empty()),
+            state: state(discovery),
+            stale: discovery.freshness == Freshness::Stale,
+            answer_age_s: discovery.answered.map(age),
+            last_error: error.map(|last| LastError { error: last.error.to_string(), age_s: age(last.at) }),
+            backends: Known {
+                known: discovery.backends.known(),
+                ready: discovery.backends.ready,
+                held: discovery.backends.held,
+                draining: discovery.backends.draining,
+                starting: discovery.backends.starting,
+            },
+            changes: Changes::of(&discovery.counts),
+            errors: discovery.counts.errors,
+            empty_lists: discovery.counts.empty,
+            overrides: Overrides {
+                added: overridden(OverrideKind::Added),
+                removed: overridden(OverrideKind::Removed),
+                weight: overridden(OverrideKind::Weight),
+                drained: overridden(OverrideKind::Drained),
+            },
+        }
+    }
+}
+
+fn state(discovery: &client::DiscoveryView) -> &'static str {
+    match discovery.freshness {
+        _ if discovery.is_failing => "failing",
+        Freshness::Waiting => "waiting",
+        Freshness::Stale | Freshness::Fresh => "ok",
+    }
+}
+
+impl Changes {
+    fn of(counts: &MergeCounts) -> Self {
+        let MergeCounts { added, changed, removed, drained, held, expired, errors: _, empty: _ } = *counts;
+        Self { added, changed, removed, drained, held, expired }
+    }
+
+    /// Each reason with its count.
+    pub(crate) fn by_reason(counts: &MergeCounts) -> [(&'static str, u64); 6] {
+        let Self { added, changed, removed, drained, held, expired } = Self::of(counts);
+        [
+            ("added", added),
+            ("changed", changed),
+            ("removed", removed),
+            ("drained", drained),
+            ("held", held),
+            ("expired", expired),
+        ]
+    }
+}

@@ -1,0 +1,375 @@
+//! The account of a cluster's source: its changes by reason, its last error, and its lines in the log.
+//!
+//! A change in force is one line, whatever its size. A failing source is asked again for hours, so its
+//! error is logged when it begins to fail, and again once a minute. The line of the recovery ends it.
+//!
+//! Backends that came, left or changed are counted by the lists in force, not by the answers: a reload
+//! that names the same backends by another source changes nothing.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::Timestamp;
+use plimsoll_core::discover::{MergeCounts, MergeEvent};
+
+use crate::discover::{Discover, Endpoint, SourceError};
+
+/// Shortest time between two lines about one failure that lasts.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+/// Longest text of an error that is kept, in bytes: a source may quote its server.
+const MAX_ERROR: usize = 1_000;
+
+/// A source by its kind and its description.
+#[derive(Clone, Debug)]
+pub(super) struct SourceName {
+    pub(super) kind: &'static str,
+    pub(super) description: Arc<str>,
+}
+
+/// An error of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFailure {
+    /// Its text.
+    pub error: Arc<str>,
+    /// Its time.
+    pub at: Timestamp,
+}
+
+/// The account of the source that a cluster follows.
+#[derive(Debug)]
+pub(super) struct SourceAccount {
+    pub(super) source: SourceName,
+    /// Since the cluster began, over all of its sources.
+    pub(super) counts: MergeCounts,
+    /// The last error of this source.
+    pub(super) last_error: Option<SourceFailure>,
+    /// The counts of the decision that are in `counts`.
+    counted: MergeCounts,
+    held: usize,
+    /// The time of the last line about an error.
+    logged: Option<Timestamp>,
+    /// Errors since that line.
+    unlogged: u64,
+}
+
+/// The reason why the members changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    List,
+    SavedList,
+    HoldExpired,
+    Configuration,
+}
+
+/// A change of the members by the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    reason: Reason,
+    added: u64,
+    changed: u64,
+    removed: u64,
+    drained: u64,
+    expired: u64,
+    held: u64,
+    /// Held backends that are listed again.
+    released: u64,
+    /// Members by the source now.
+    members: usize,
+}
+
+/// Everything to be logged about a step, once the locks are released.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    pub(super) events: Vec<MergeEvent>,
+    source: Option<SourceName>,
+    /// An error, and the number of those before it without a line.
+    error: Option<(Arc<str>, u64)>,
+    change: Option<Change>,
+}
+
+impl SourceName {
+    pub(super) fn of(source: &impl Discover) -> Self {
+        Self { kind: source.kind(), description: source.description().into() }
+    }
+
+    /// In one text, for the log.
+    fn label(&self) -> String {
+        format!("{} {}", self.kind, self.description).trim_end().to_owned()
+    }
+}
+
+impl Default for SourceAccount {
+    fn default() -> Self {
+        Self {
+            source: SourceName { kind: "static", description: "".into() },
+            counts: MergeCounts::default(),
+            last_error: None,
+            counted: MergeCounts::default(),
+            held: 0,
+            logged: None,
+            unlogged: 0,
+        }
+    }
+}
+
+impl SourceAccount {
+    /// Another source, whose decision has these counts already.
+    pub(super) fn begin(&mut self, source: SourceName, counted: MergeCounts) {
+        *self = Self { source, counts: self.counts, counted, held: self.held, ..Self::default() };
+    }
+
+    /// Takes the counts of a decision over, but for those that follow from the lists in force. Returns
+    /// the difference.
+    fn count(&mut self, now: MergeCounts) -> MergeCounts {
+        let before = std::mem::replace(&mut self.counted, now);
+        let counts = &mut self.counts;
+        let add = |count: &mut u64, now: u64, before: u64| {
+            let more = now.saturating_sub(before);
+            *count += more;
+            more
+        };
+        MergeCounts {
+            drained: add(&mut counts.drained, now.drained, before.drained),
+            expired: add(&mut counts.expired, now.expired, before.expired),
+            held: add(&mut counts.held, now.held, before.held),
+            errors: add(&mut counts.errors, now.errors, before.errors),
+            empty: add(&mut counts.empty, now.empty, before.empty),
+            ..MergeCounts::default()
+        }
+    }
+
+    /// A step of the decision without effect on the members.
+    pub(super) fn on_step(&mut self, counts: MergeCounts) {
+        self.count(counts);
+    }
+
+    /// The source failed. Its first error and one a minute are logged.
+    pub(super) fn on_error(&mut self, now: Timestamp, error: &SourceError, lines: &mut Lines) {
+        let error = shortened(error.to_string());
+        self.last_error = Some(SourceFailure { error: Arc::clone(&error), at: now });
+        let is_first = lines.events.contains(&MergeEvent::SourceFailed);
+        let is_due = self.logged.is_none_or(|logged| now.since(logged) >= REPEAT_INTERVAL);
+        if is_first || is_due {
+            let unlogged = if is_first { 0 } else { self.unlogged };
+            (self.logged, self.unlogged) = (Some(now), 0);
+            lines.error = Some((error, unlogged));
+        } else {
+            self.unlogged += 1;
+        }
+    }
+
+    /// The members by the source change from `before` to `after`, `held` of them missing.
+    pub(super) fn on_members(
+        &mut self,
+        before: &[Endpoint],
+        after: &[Endpoint],
+        (counts, held): (MergeCounts, usize),
+        is_configured: bool,
+        lines: &mut Lines,
+    ) {
+        let MergeCounts { drained, expired, held: newly_held, .. } = self.count(counts);
+        let held_before = std::mem::replace(&mut self.held, held) as u64;
+        let (added, changed, left) = difference(before, after);
+        let removed = left.saturating_sub(drained + expired);
+        self.counts.added += added;
+        self.counts.changed += changed;
+        self.counts.removed += removed;
+        let is_saved = lines.events.iter().any(|event| matches!(event, MergeEvent::SavedListUsed { .. }));
+        let reason = match () {
+            () if is_configured => Reason::Configuration,
+            () if is_saved => Reason::SavedList,
+            () if expired > 0 && added + changed + removed + drained + newly_held == 0 => Reason::HoldExpired,
+            () => Reason::List,
+        };
+        let released = (held_before + newly_held).saturating_sub(expired + held as u64);
+        if added + changed + removed + drained + expired + newly_held + released > 0 {
+            let members = after.len();
+            lines.change =
+                Some(Change { reason, added, changed, removed, drained, expired, held: newly_held, released, members });
+        }
+    }
+
+    /// The lines, to be logged without a lock.
+    pub(super) fn finish(&self, mut lines: Lines) -> Lines {
+        lines.source = Some(self.source.clone());
+        lines
+    }
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::SavedList => "saved-list",
+            Self::HoldExpired => "hold-expired",
+            Self::Configuration => "configuration",
+        }
+    }
+}
+
+impl Lines {
+    /// Logs them.
+    pub(super) fn log(self, cluster: &str) {
+        let source = &self.source.as_ref().map(SourceName::label).unwrap_or_default();
+        if let Some((error, unlogged)) = self.error {
+            if unlogged == 0 {
+                tracing::warn!(cluster, source, %error, "discovery failed: the backends stay as they are");
+            } else {
+                tracing::warn!(cluster, source, %error, unlogged, "discovery still fails: the backends stay as they are");
+            }
+        }
+        self.events.into_iter().for_each(|event| log_event(cluster, source, event));
+        if let Some(change) = self.change {
+            let Change { reason, added, changed, removed, drained, expired, held, released, members } = change;
+            let reason = reason.name();
+            tracing::info!(
+                cluster,
+                source,
+                reason,
+                added,
+                changed,
+                removed,
+                drained,
+                expired,
+                held,
+                released,
+                members,
+                "backends changed"
+            );
+        }
+    }
+}
+
+fn log_event(cluster: &str, source: &str, event: MergeEvent) {
+    match event {
+        // Its line has the error.
+        MergeEvent::SourceFailed => {}
+        MergeEvent::SourceRecovered => tracing::info!(cluster, source, "discovery works again"),
+        MergeEvent::EmptyListIgnored { backends } => {
+            tracing::warn!(cluster, source, backends, "discovery lists no backend: the backends stay as they are");
+        }
+        MergeEvent::SavedListUsed { backends } => {
+            tracing::warn!(cluster, source, backends, "discovery has not answered: the saved list is in force");
+        }
+        MergeEvent::LossHeld { missing, of } => tracing::warn!(
+            cluster,
+            source,
+            missing,
+            of,
+            "discovery lost most backends: the missing ones stay for a time"
+        ),
+        MergeEvent::HoldExpired { backends } => tracing::warn!(
+            cluster,
+            source,
+            backends,
+            "missing backends removed: discovery did not list them again in time"
+        ),
+    }
+}
+
+/// Backends that came, changed and left. Of an address that is listed twice the first entry counts.
+fn difference(before: &[Endpoint], after: &[Endpoint]) -> (u64, u64, u64) {
+    let [before, after] = [before, after].map(by_address);
+    let former = |endpoint: &Endpoint| before.get(&endpoint.address).copied();
+    let added = after.values().filter(|endpoint| former(endpoint).is_none()).count();
+    let changed = after.values().filter(|endpoint| former(endpoint).is_some_and(|former| former != **endpoint)).count();
+    let left = before.len() + added - after.len();
+    [added, changed, left].map(|count| count as u64).into()
+}
+
+fn by_address(list: &[Endpoint]) -> HashMap<SocketAddr, &Endpoint> {
+    list.iter().rev().map(|endpoint| (endpoint.address, endpoint)).collect()
+}
+
+fn shortened(mut text: String) -> Arc<str> {
+    if text.len() > MAX_ERROR {
+        text.truncate(text.floor_char_boundary(MAX_ERROR));
+        text.push_str("...");
+    }
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::Weight;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn endpoint(port: u16) -> Endpoint {
+        Endpoint::new(([10, 0, 0, 1], port).into())
+    }
+
+    fn error_line(account: &mut SourceAccount, now: Timestamp, events: Vec<MergeEvent>) -> Option<u64> {
+        let mut lines = Lines { events, ..Lines::default() };
+        account.on_error(now, &"refused".into(), &mut lines);
+        lines.error.map(|(_, unlogged)| unlogged)
+    }
+
+    #[test]
+    fn error_is_logged_at_first_and_again_once_a_minute() {
+        let mut account = SourceAccount::default();
+        assert_eq!(error_line(&mut account, at(100), vec![MergeEvent::SourceFailed]), Some(0));
+        for second in (105..160).step_by(5) {
+            assert_eq!(error_line(&mut account, at(second), vec![]), None);
+        }
+        assert_eq!(error_line(&mut account, at(160), vec![]), Some(11));
+        assert_eq!(error_line(&mut account, at(165), vec![]), None);
+        // It recovered in between: another failure.
+        assert_eq!(error_line(&mut account, at(170), vec![MergeEvent::SourceFailed]), Some(0));
+        assert_eq!(account.last_error, Some(SourceFailure { error: "refused".into(), at: at(170) }));
+    }
+
+    #[test]
+    fn long_error_is_shortened_at_a_character() {
+        let mut account = SourceAccount::default();
+        account.on_error(at(1), &"ü".repeat(MAX_ERROR).into(), &mut Lines::default());
+        let error = account.last_error.unwrap().error;
+        assert!(error.len() <= MAX_ERROR + 3 && error.ends_with("ü..."), "{}", error.len());
+    }
+
+    #[test]
+    fn change_is_counted_by_the_lists_in_force() {
+        let mut account = SourceAccount::default();
+        let before: Vec<Endpoint> = (1..=4).map(endpoint).collect();
+        let mut step = |before: &[Endpoint], after: &[Endpoint], counts, held| {
+            let mut lines = Lines::default();
+            account.on_members(before, after, (counts, held), false, &mut lines);
+            lines.change
+        };
+        let none = MergeCounts::default();
+        assert_eq!(step(&[], &before, none, 0).unwrap().added, 4);
+        assert_eq!(step(&before, &before, none, 0), None);
+        // One drains, one is removed, one changes, one comes.
+        let after = [endpoint(1), endpoint(2).weight(Weight::new(2.0).unwrap()), endpoint(5)];
+        let drained = MergeCounts { drained: 1, ..none };
+        let change = step(&before, &after, drained, 0).unwrap();
+        assert_eq!((change.added, change.changed, change.removed, change.drained), (1, 1, 1, 1));
+        // Two are held; then one is listed again, and the other one's time ends.
+        let held = MergeCounts { held: 2, ..drained };
+        let change = step(&after, &after, held, 2).unwrap();
+        assert_eq!((change.held, change.removed, change.reason), (2, 0, Reason::List));
+        let expired = MergeCounts { expired: 1, ..held };
+        assert_eq!(step(&after, &after, held, 1).unwrap().released, 1);
+        let change = step(&after, &after[..2], expired, 0).unwrap();
+        assert_eq!((change.expired, change.removed, change.reason), (1, 0, Reason::HoldExpired));
+        let counts = MergeCounts { added: 5, changed: 1, removed: 1, drained: 1, held: 2, expired: 1, ..none };
+        assert_eq!(account.counts, counts);
+    }
+
+    #[test]
+    fn counts_go_on_with_another_source() {
+        let mut account = SourceAccount::default();
+        account.on_step(MergeCounts { errors: 3, empty: 1, ..MergeCounts::default() });
+        let source = SourceName { kind: "file", description: "web.json".into() };
+        account.begin(source, MergeCounts::default());
+        account.on_step(MergeCounts { errors: 1, ..MergeCounts::default() });
+        assert_eq!((account.counts.errors, account.counts.empty), (4, 1));
+        assert_eq!(account.source.label(), "file web.json");
+    }
+}
