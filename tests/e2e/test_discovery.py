@@ -4,8 +4,8 @@ import json
 import os
 import pathlib
 
-from harness.fleet import Fleet, Proxy, config, http
-from harness.process import wait_until
+from harness.fleet import PLIMSOLL, Fleet, Proxy, config, http
+from harness.process import run, wait_until
 
 BACKEND = ("--cost", "fixed:200us", "--wait", "fixed:10ms")
 # A second until the change is seen, 200 ms until it counts, 200 ms until it is in force.
@@ -104,3 +104,27 @@ def test_proxy_starts_before_its_file(fleet: Fleet) -> None:
     assert http(proxy.url)[0] == 200
     write(path, [later])
     wait_for_members(proxy, [static, later], SEEN + 5)
+
+
+def test_check_resolve_prints_the_backends_of_each_source(fleet: Fleet) -> None:
+    folder = fleet.directory
+    path, file = folder / "web.json", folder / "check.toml"
+    path.write_text('{"backends": [{"address": "10.0.0.1:80", "weight": 2, "zone": "a"}, {"address": "10.0.0.2:80", "state": "draining"}]}')
+    further = f"""[clusters.other]
+backends = ["localhost:81"]
+[clusters.main.discovery]
+file = "{path}"
+"""
+    text = config(80, 81, [], further=further)
+    file.write_text(text)
+    done = run([PLIMSOLL, "check", "-c", str(file), "--resolve"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:3] == [f'cluster "main": file {path}: 2 backends', "  10.0.0.1:80 weight 2 zone a", "  10.0.0.2:80 draining"]
+    assert lines[3].startswith('cluster "other": backends of the configuration: ') and "  127.0.0.1:81 host localhost:81" in lines
+    path.write_text("{")
+    done = run([PLIMSOLL, "check", "-c", str(file), "--resolve"])
+    assert done.returncode == 1 and f'cluster "main": file {path}: no list: ' in done.stdout, done.stdout
+    file.write_text(text.replace("localhost:81", "no.such.name.invalid:81"))
+    done = run([PLIMSOLL, "check", "-c", str(file), "--resolve"])
+    assert done.returncode == 1 and "could not be looked up" in done.stderr and "help: " in done.stderr

@@ -2,13 +2,17 @@
 //! would make.
 //!
 //! Problems are the same on every machine: only the files that the config names are read, never the
-//! network. A part that this machine lacks, such as a pid file, is a warning.
+//! network, unless `--resolve` asks for it. A part that this machine lacks, such as a pid file, is a warning.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use http::uri::Authority;
+use plimsoll::discover::{Endpoint, Readiness};
+use plimsoll_core::Weight;
 use plimsoll_proxy::config::{self, Change, Config, ConfigError, Difference};
-use plimsoll_proxy::{SavedOverride, saved_overrides};
+use plimsoll_proxy::{SavedOverride, SourceAnswer, ask_sources, saved_overrides};
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
@@ -22,6 +26,7 @@ const STDIN: &str = "stdin";
   plimsoll check -c plimsoll.toml                   all its problems
   plimsoll check -c plimsoll.toml --print           every default written out
   plimsoll check -c plimsoll.toml --diff old.toml   what a reload would do
+  plimsoll check -c plimsoll.toml --resolve         all backends, by sources
   envsubst < web.toml.in | plimsoll check -c -      a config from a pipe
 
 Exits with 1 if there is a problem. With --diff it lists the changes that SIGHUP would make to a proxy that runs old.toml, \
@@ -36,6 +41,9 @@ pub(crate) struct Args {
     /// Print the effective config with every default, as TOML, on stdout
     #[arg(long, conflicts_with = "diff")]
     print: bool,
+    /// Ask every source of backends once, and print its answer
+    #[arg(long, conflicts_with_all = ["diff", "print"])]
+    resolve: bool,
     /// List the changes from this config, and the effect of each on a reload
     #[arg(long, value_name = "OLD")]
     diff: Option<PathBuf>,
@@ -61,6 +69,9 @@ pub(crate) fn run(args: Args) -> Outcome {
         let by_hand = by_hand(&old, &config);
         return Ok(diff(&config.changes_since(&old), &by_hand, args.json)?);
     }
+    if args.resolve {
+        return resolve(&config);
+    }
     if args.print {
         out!("{}", config.print())?;
     } else {
@@ -73,6 +84,58 @@ pub(crate) fn run(args: Args) -> Outcome {
         )?;
     }
     Ok(Verdict::Good)
+}
+
+/// Prints the backends of each cluster; bad when a source has no list now.
+fn resolve(config: &Config) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(anyhow::Error::from)?;
+    let answers = match runtime.block_on(ask_sources(config)) {
+        Ok(answers) => answers,
+        Err(error) => {
+            errln!("{error}");
+            return Ok(Verdict::Bad);
+        }
+    };
+    let mut verdict = Verdict::Good;
+    for SourceAnswer { cluster, source, backends, .. } in answers {
+        match backends {
+            Ok(backends) => {
+                outln!("cluster {cluster:?}: {source}: {} backends", backends.len())?;
+                for backend in &backends {
+                    outln!("  {}", Line(backend))?;
+                }
+            }
+            Err(error) => {
+                outln!("cluster {cluster:?}: {source}: no list: {error}")?;
+                verdict = Verdict::Bad;
+            }
+        }
+    }
+    Ok(verdict)
+}
+
+/// A backend, with everything about it that is not the default.
+struct Line<'a>(&'a Endpoint);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Endpoint { address, weight, authority, zone, locality, readiness, ordinal, speed } = self.0;
+        write!(f, "{address}")?;
+        if *weight != Weight::ONE {
+            write!(f, " weight {}", weight.as_f64())?;
+        }
+        let texts = [("host", authority.as_ref().map(Authority::as_str)), ("zone", zone.as_deref())];
+        for (name, value) in texts.into_iter().chain([("locality", locality.as_deref())]) {
+            value.map_or(Ok(()), |value| write!(f, " {name} {value}"))?;
+        }
+        ordinal.map_or(Ok(()), |ordinal| write!(f, " ordinal {ordinal}"))?;
+        speed.map_or(Ok(()), |speed| write!(f, " speed {}", speed.as_f64()))?;
+        match readiness {
+            Readiness::Ready => Ok(()),
+            Readiness::Starting => write!(f, " starting"),
+            Readiness::Draining => write!(f, " draining"),
+        }
+    }
 }
 
 /// The config; `None` after its problems were printed.

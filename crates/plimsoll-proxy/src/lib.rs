@@ -62,6 +62,8 @@ pub use degrade::StaleView;
 pub use inbound::InboundView;
 pub use pressure::PressureView;
 pub use printable::printable;
-pub use proxy::{Error, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, Proxy, Reloads};
+pub use proxy::{
+    Error, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, Proxy, Reloads, SourceAnswer, ask_sources,
+};
 pub use sockets::Sockets;
 pub use state::{SavedOverride, saved_overrides};

@@ -3,6 +3,7 @@
 //! It owns the clusters, which all workers share, and the sockets' addresses. A reload prepares all that can
 //! fail (names, sockets, files) before it changes anything; from then on nothing can fail, so a bad config changes nothing.
 
+mod ask;
 mod drain;
 mod error;
 mod overrides;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use plimsoll::client::Cluster;
 
+pub use self::ask::{SourceAnswer, ask_sources};
 pub use self::error::Error;
 use self::overrides::Overriding;
 pub use self::overrides::{OverrideDone, OverrideOrder, OverrideRefused};

@@ -37,28 +37,50 @@ impl Source {
             return cluster.follow(Fixed::new(fixed));
         };
         let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
-        match origin {
-            Origin::File(path) => follow(cluster, File::new(path), *ordinals, config, is_new),
-            Origin::Dns(name, server) => {
-                let source = Dns::new(name.as_str()).expect("the configuration has checked it");
-                let source = if let Some(server) = server { source.at(*server) } else { source };
-                follow(cluster, source, *ordinals, config, is_new);
-            }
-            Origin::Srv(name, server) => {
-                let source = Srv::new(name.as_str()).expect("the configuration has checked it");
-                let source = if let Some(server) = server { source.at(*server) } else { source };
-                follow(cluster, source, *ordinals, config, is_new);
-            }
+        give(origin, *ordinals, Follow { cluster, config, is_new });
+    }
+}
+
+/// The use of a source. Sources are of several types, and each use is the same for all.
+pub(super) trait Use {
+    type Outcome;
+
+    fn with(self, source: impl Discover + 'static) -> Self::Outcome;
+}
+
+/// Makes the source of `origin` and has it used.
+pub(super) fn give<U: Use>(origin: &Origin, ordinals: bool, to: U) -> U::Outcome {
+    match origin {
+        Origin::File(path) => numbered(File::new(path), ordinals, to),
+        Origin::Dns(name, server) => {
+            let source = Dns::new(name.as_str()).expect("the configuration has checked it");
+            numbered(if let Some(server) = server { source.at(*server) } else { source }, ordinals, to)
+        }
+        Origin::Srv(name, server) => {
+            let source = Srv::new(name.as_str()).expect("the configuration has checked it");
+            numbered(if let Some(server) = server { source.at(*server) } else { source }, ordinals, to)
         }
     }
 }
 
+fn numbered<U: Use>(source: impl Discover + 'static, ordinals: bool, to: U) -> U::Outcome {
+    if ordinals { to.with(Numbered(source)) } else { to.with(source) }
+}
+
 /// A cluster that is not new goes on with its known backends.
-fn follow(cluster: &Cluster, source: impl Discover + 'static, ordinals: bool, config: FollowConfig, is_new: bool) {
-    match (ordinals, is_new) {
-        (false, true) => cluster.follow_with(source, config),
-        (false, false) => cluster.follow_on(source, config),
-        (true, true) => cluster.follow_with(Numbered(source), config),
-        (true, false) => cluster.follow_on(Numbered(source), config),
+struct Follow<'a> {
+    cluster: &'a Cluster,
+    config: FollowConfig,
+    is_new: bool,
+}
+
+impl Use for Follow<'_> {
+    type Outcome = ();
+
+    fn with(self, source: impl Discover + 'static) {
+        match self.is_new {
+            true => self.cluster.follow_with(source, self.config),
+            false => self.cluster.follow_on(source, self.config),
+        }
     }
 }
