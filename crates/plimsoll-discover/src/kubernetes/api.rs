@@ -46,8 +46,6 @@ const MAX_PAGE: usize = 64 * 1024 * 1024;
 const MAX_EVENT: usize = 8 * 1024 * 1024;
 /// The part of a failure's body that is read.
 const MAX_FAILURE: usize = 64 * 1024;
-/// The part of a server's message that is shown.
-const MAX_MESSAGE: usize = 300;
 /// A dead connection is found after 35 s without a packet, and not at the end of the watch.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -122,8 +120,8 @@ fn help(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "look for the token of the pod's service account; it may have expired",
         StatusCode::FORBIDDEN => {
-            "bind a Role with apiGroups [\"discovery.k8s.io\"], resources [\"endpointslices\"], verbs [\"get\", \
-             \"list\", \"watch\"] to the pod's service account"
+            "bind a Role with apiGroups [\"discovery.k8s.io\"], resources [\"endpointslices\"], verbs [\"list\", \
+             \"watch\"] to the pod's service account"
         }
         StatusCode::NOT_FOUND => "discovery.k8s.io/v1 needs Kubernetes 1.21 or later; look at the server's address",
         StatusCode::TOO_MANY_REQUESTS => "the API server is overloaded",
@@ -185,7 +183,7 @@ impl Api {
             let read = async { while body.buffer.len() < MAX_FAILURE && body.read().await.is_ok_and(|more| more) {} };
             // The status says enough without a message.
             let _ = timeout(HEAD_TIMEOUT, read).await;
-            let message = shown(&wire::message(&body.buffer));
+            let message = wire::message(&body.buffer);
             return Err(ApiError::Status { status, verb, message });
         }
     }
@@ -309,12 +307,8 @@ impl Body {
         loop {
             let end = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
             if let Some(end) = end.map(|end| self.searched + end) {
-                let line = self.buffer.split_to(end + 1);
                 self.searched = 0;
-                if line.iter().all(u8::is_ascii_whitespace) {
-                    continue;
-                }
-                return Ok(Some(line));
+                return Ok(Some(self.buffer.split_to(end + 1)));
             }
             self.searched = self.buffer.len();
             if self.searched > MAX_EVENT {
@@ -339,12 +333,6 @@ pub(super) fn tcp() -> Dial {
             Ok(Box::new(stream) as Box<dyn Io>)
         })
     })
-}
-
-/// The beginning of a server's message, on one line.
-fn shown(message: &str) -> String {
-    let line: String = message.trim().chars().take(MAX_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if message.trim().chars().nth(MAX_MESSAGE).is_some() { line + "..." } else { line }
 }
 
 impl fmt::Debug for Api {

@@ -26,7 +26,7 @@ use plimsoll_core::Timestamp;
 use plimsoll_core::discover::{Refresh, RefreshConfig};
 use rand_core::Rng;
 
-use super::slice::{MAX_ENDPOINTS, Slice, SliceError};
+use super::slice::{MAX_ENDPOINTS, MAX_SIZE, Slice, SliceError};
 use super::wire::{Event, Page};
 
 /// Time between two lists while a watch runs. It bounds the time of a lost event.
@@ -36,6 +36,8 @@ const LIST_INTERVAL: Duration = Duration::from_secs(300);
 const WATCH_TIME: Duration = Duration::from_secs(290);
 /// Pages of one list. A server that sends tokens for ever is at fault.
 const MAX_PAGES: usize = 1_000;
+/// Time of a list with all of its pages. Tokens expire in about that time.
+const MAX_LIST_TIME: Duration = Duration::from_secs(300);
 /// A watch that ends earlier, and without an event, is no watch: something in between ends it.
 const MIN_WATCH_TIME: Duration = Duration::from_secs(1);
 /// Time between the beginnings of two watches.
@@ -70,6 +72,9 @@ pub(super) enum MirrorError {
     /// A list has no end.
     #[error("the list has more than {MAX_PAGES} pages")]
     TooManyPages,
+    /// Each page comes in time, but not the list.
+    #[error("the list took more than {} s", MAX_LIST_TIME.as_secs())]
+    SlowList,
     /// A watch ends again and again.
     #[error("the watch ended at once and without an event; help: look for a proxy in between that buffers or ends it")]
     ShortWatch,
@@ -81,6 +86,8 @@ pub(super) enum MirrorError {
 /// A list in progress.
 #[derive(Debug, Default)]
 struct Listing {
+    /// The time of its first request.
+    began: Option<Timestamp>,
     slices: BTreeMap<String, Slice>,
     token: Option<String>,
     pages: usize,
@@ -149,6 +156,7 @@ impl Mirror {
         if now >= self.list_due && self.listing.as_ref().is_none_or(|listing| !listing.is_asked) {
             let listing = self.listing.get_or_insert_default();
             listing.is_asked = true;
+            listing.began.get_or_insert(now);
             return Some(Request::List { token: listing.token.clone() });
         }
         if self.watch_due().is_none_or(|due| now < due) {
@@ -184,6 +192,9 @@ impl Mirror {
         if let Some(token) = next {
             if listing.pages >= MAX_PAGES {
                 return Err(MirrorError::TooManyPages);
+            }
+            if listing.began.is_some_and(|began| now > began + MAX_LIST_TIME) {
+                return Err(MirrorError::SlowList);
             }
             listing.token = Some(token);
             return Ok(Outcome::Same);
@@ -235,6 +246,10 @@ impl Mirror {
         let Some((name, new)) = change else { return Ok(Outcome::Same) };
         if let Some(listing) = &mut self.listing {
             listing.touched.insert(name.clone());
+            // The names of removed slices take memory, too.
+            if listing.touched.len() > MAX_ENDPOINTS {
+                return Err(SliceError::TooMany.into());
+            }
         }
         if self.slices.get(&name) == new.as_ref() {
             return Ok(Outcome::Same);
@@ -297,7 +312,11 @@ fn jittered(mean: Duration, rng: &mut impl Rng) -> Duration {
 fn check_size(slices: &BTreeMap<String, Slice>) -> Result<(), SliceError> {
     let endpoints: usize = slices.values().map(|slice| slice.count).sum();
     // A slice without endpoints takes memory, too.
-    if endpoints.max(slices.len()) > MAX_ENDPOINTS { Err(SliceError::TooMany) } else { Ok(()) }
+    if endpoints.max(slices.len()) > MAX_ENDPOINTS {
+        return Err(SliceError::TooMany);
+    }
+    let size: usize = slices.values().map(|slice| slice.size).sum();
+    if size > MAX_SIZE { Err(SliceError::TooLarge) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -313,7 +332,7 @@ mod tests {
     }
 
     fn slice(name: &str, count: usize) -> Slice {
-        Slice { name: name.to_owned(), family: Family::Ipv4, ports: Vec::new(), endpoints: Vec::new(), count }
+        Slice { name: name.to_owned(), family: Family::Ipv4, ports: Vec::new(), endpoints: Vec::new(), count, size: 0 }
     }
 
     fn page(version: &str, next: Option<&str>, slices: &[Slice]) -> Page {
@@ -454,5 +473,35 @@ mod tests {
         assert!(mirror.on_list_failed(due, false, rng));
         let mut mirror = watching(rng);
         assert_eq!(mirror.on_event(changed(slice("b", MAX_ENDPOINTS), "2")), too_many);
+        let mut mirror = watching(rng);
+        let large = |name: &str| Slice { size: MAX_SIZE / 2 + 1, ..slice(name, 1) };
+        assert_eq!(mirror.on_event(changed(large("b"), "2")), Ok(Outcome::New));
+        let too_large = Err(MirrorError::Slice(SliceError::TooLarge));
+        assert_eq!(mirror.on_event(changed(large("c"), "3")), too_large);
+    }
+
+    #[test]
+    fn list_of_pages_that_take_longer_than_their_tokens_live_is_an_error() {
+        let rng = &mut Pcg64Mcg::seed_from_u64(1);
+        let mut mirror = Mirror::new(at(0));
+        for now in [20_000, 300_000] {
+            assert!(mirror.poll_request(at(now - 20_000), rng).is_some());
+            assert_eq!(mirror.on_page(at(now), page("1", Some("t"), &[]), rng), Ok(Outcome::Same));
+        }
+        assert!(mirror.poll_request(at(300_000), rng).is_some());
+        assert_eq!(mirror.on_page(at(300_001), page("1", Some("t"), &[]), rng), Err(MirrorError::SlowList));
+    }
+
+    #[test]
+    fn events_for_ever_new_slices_during_a_list_are_an_error() {
+        let rng = &mut Pcg64Mcg::seed_from_u64(1);
+        let mut mirror = watching(rng);
+        assert_eq!(next(&mut mirror, rng).1, Request::List { token: None });
+        let removed = |i: usize| Event::Removed { name: format!("s{i}"), version: None };
+        for i in 0..MAX_ENDPOINTS {
+            assert_eq!(mirror.on_event(removed(i)), Ok(Outcome::Same));
+        }
+        assert_eq!(mirror.on_event(removed(0)), Ok(Outcome::Same));
+        assert_eq!(mirror.on_event(removed(MAX_ENDPOINTS)), Err(MirrorError::Slice(SliceError::TooMany)));
     }
 }

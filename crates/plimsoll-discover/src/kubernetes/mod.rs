@@ -49,8 +49,9 @@ use self::wire::{Event, Page, WireError};
 const PAGE_SIZE: u32 = 500;
 /// Time that a watch has beyond its own before it is abandoned.
 const WATCH_SLACK: Duration = Duration::from_secs(10);
-/// Events that are taken together before the list is made anew. A rolling update of a large service
-/// sends many at once, and to make the list costs time by its length.
+/// Events that are taken together before the list is made anew, and the rest gets its turn. A rolling
+/// update of a large service sends many at once, and to make the list costs time by its length. A
+/// server that never stops to send must not keep the list from its audit.
 const MAX_BATCH: u32 = 1_000;
 
 /// A source that watches the EndpointSlices of a service. See the [module](self).
@@ -63,13 +64,16 @@ pub struct EndpointSlices {
     rng: Pcg64Mcg,
     mirror: Mirror,
     listing: Option<BoxFuture<'static, Result<Page, Problem>>>,
-    watch: Option<BoxStream<'static, Result<Event, Problem>>>,
-    /// Events since the last list of endpoints.
+    watch: Option<BoxStream<'static, WatchItem>>,
+    /// Events since the last list of endpoints, or since the rest had its turn.
     batch: u32,
     /// The slices may have other endpoints than the last list.
     is_new: bool,
     last: Option<Vec<Endpoint>>,
 }
+
+/// `None`: a line without an event for this source.
+type WatchItem = Result<Option<Event>, Problem>;
 
 /// The reason why a service has no list of backends.
 #[derive(Debug, thiserror::Error)]
@@ -191,15 +195,16 @@ impl EndpointSlices {
         Ok(())
     }
 
-    fn on_watch(&mut self, event: Option<Result<Event, Problem>>) -> Result<(), Problem> {
+    fn on_watch(&mut self, event: Option<WatchItem>) -> Result<(), Problem> {
         let now = self.now();
         let failed = match event {
-            Some(Ok(Event::Failed(message))) => Err(Problem::Ended(message)),
-            Some(Ok(Event::Expired)) => {
+            Some(Ok(None)) => Ok(Outcome::Same),
+            Some(Ok(Some(Event::Failed(message)))) => Err(Problem::Ended(message)),
+            Some(Ok(Some(Event::Expired))) => {
                 self.watch = None;
                 return Ok(self.mirror.on_watch_expired(now, &mut self.rng)?);
             }
-            Some(Ok(event)) => self.mirror.on_event(event).map_err(Problem::from),
+            Some(Ok(Some(event))) => self.mirror.on_event(event).map_err(Problem::from),
             Some(Err(problem)) => Err(problem),
             None => {
                 self.watch = None;
@@ -251,7 +256,7 @@ impl Discover for EndpointSlices {
             let due = self.mirror.poll_timeout();
             let due = due.map(|due| self.origin + due.since(Timestamp::ZERO));
             let (listing, watch) = (&mut self.listing, &mut self.watch);
-            let is_full = self.is_new && self.batch >= MAX_BATCH;
+            let is_full = self.batch >= MAX_BATCH;
             let step = tokio::select! {
                 biased;
                 event = async { watch.as_mut().expect("guarded").next().await }, if watch.is_some() && !is_full =>
@@ -263,6 +268,10 @@ impl Discover for EndpointSlices {
                 },
                 page = async { listing.as_mut().expect("guarded").await }, if listing.is_some() => self.on_page(page),
                 () = async { sleep_until(due.expect("guarded")).await }, if due.is_some() => Ok(()),
+                () = tokio::task::yield_now(), if is_full => {
+                    self.batch = 0;
+                    Ok(())
+                }
             };
             if let Err(problem) = step {
                 return Some(Err(self.error(problem).into()));
@@ -300,7 +309,7 @@ async fn list(context: Context, token: Option<String>) -> Result<Page, Problem> 
 }
 
 /// The events of a watch. It ends when the server ends it, or the time is over.
-fn watch(context: Context, version: String, time: Duration) -> BoxStream<'static, Result<Event, Problem>> {
+fn watch(context: Context, version: String, time: Duration) -> BoxStream<'static, WatchItem> {
     let latest = Instant::now() + time + WATCH_SLACK;
     let (seconds, version) = (time.as_secs(), encoded(&version));
     let query = format!("watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}");
@@ -310,12 +319,15 @@ fn watch(context: Context, version: String, time: Duration) -> BoxStream<'static
         Ok::<_, Problem>((body, context.1))
     };
     let events = move |(mut body, service): (api::Body, String)| async move {
+        // The time-out does not see the time while the next line is always there.
+        if Instant::now() >= latest {
+            return Ok(None);
+        }
         let line = timeout_at(latest, body.line()).await.unwrap_or(Ok(None));
         let event = line.map_err(Problem::from).and_then(|line| match line {
             None => Ok(None),
             Some(line) => Ok(Some(wire::event(&line, &service)?)),
         });
-        // An event of an unknown type is skipped.
         event.map(|event| event.map(|event| (event, (body, service))))
     };
     futures_util::stream::once(opened)
@@ -327,7 +339,6 @@ fn watch(context: Context, version: String, time: Duration) -> BoxStream<'static
             Err(problem) => futures_util::stream::iter([Err(problem)]).boxed(),
         })
         .flatten()
-        .filter_map(async |event| event.transpose())
         .boxed()
 }
 

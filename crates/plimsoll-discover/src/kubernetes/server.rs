@@ -46,9 +46,11 @@ impl ApiServer {
         self.is_tls
     }
 
-    /// Whether nobody in between can read a token.
-    pub(super) fn is_safe(&self) -> bool {
-        self.is_tls || self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    /// Whether nobody in between can read a token: by TLS, or on this machine. Others get none. A name
+    /// such as `localhost` is an address by somebody else's word.
+    #[must_use]
+    pub fn is_safe(&self) -> bool {
+        self.is_tls || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
     /// The host and port, for the header field.
@@ -99,7 +101,10 @@ mod tests {
     fn address_is_read_with_or_without_a_port() {
         for (text, shown, is_safe) in [
             ("http://127.0.0.1:8001", "http://127.0.0.1:8001", true),
-            ("http://localhost:8001/", "http://localhost:8001", true),
+            ("http://localhost:8001/", "http://localhost:8001", false),
+            ("http://[::1]:8001", "http://[::1]:8001", true),
+            ("http://[::ffff:127.0.0.1]:8001", "http://[::ffff:127.0.0.1]:8001", false),
+            ("http://127.0.0.1.example", "http://127.0.0.1.example:80", false),
             ("http://10.0.0.1", "http://10.0.0.1:80", false),
             ("https://api.example", "https://api.example:443", true),
             ("https://[fd00::1]:6443", "https://[fd00::1]:6443", true),

@@ -28,6 +28,8 @@ use plimsoll::discover::{Endpoint, Readiness};
 pub(super) const MAX_ENDPOINTS: usize = 100_000;
 /// Port names in a message.
 const SHOWN_PORTS: usize = 10;
+/// Most memory that the slices of a service take, in bytes. 100,000 endpoints take some 12 MiB.
+pub(super) const MAX_SIZE: usize = 64 * 1024 * 1024;
 
 /// An EndpointSlice: a part of the endpoints of a service.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +41,19 @@ pub(super) struct Slice {
     pub(super) endpoints: Vec<SliceEndpoint>,
     /// Its endpoints, with those that have no IP address.
     pub(super) count: usize,
+    /// Its memory, in bytes.
+    pub(super) size: usize,
+}
+
+impl Slice {
+    /// The memory of its parts, those of `zones` once each.
+    pub(super) fn measure(&mut self, zones: &[Arc<str>]) {
+        let ports: usize = self.ports.iter().map(|port| size_of::<Port>() + port.name.len()).sum();
+        let target = |endpoint: &SliceEndpoint| endpoint.target.as_ref().map_or(0, |target| target.len());
+        let endpoints: usize = self.endpoints.iter().map(|e| size_of::<SliceEndpoint>() + target(e)).sum();
+        let zones: usize = zones.iter().map(|zone| zone.len()).sum();
+        self.size = size_of::<Self>() + self.name.len() + ports + endpoints + zones;
+    }
 }
 
 /// The type of the addresses of a slice.
@@ -132,6 +147,9 @@ pub(super) enum SliceError {
     /// The list is too long.
     #[error("more than {MAX_ENDPOINTS} endpoints")]
     TooMany,
+    /// Few endpoints, with long texts or many ports.
+    #[error("its EndpointSlices take more than {} MiB", MAX_SIZE / 1024 / 1024)]
+    TooLarge,
 }
 
 /// The backends of a service.
@@ -245,6 +263,7 @@ mod tests {
             ports: ports.iter().map(|(name, number)| Port { name: (*name).to_owned(), number: *number }).collect(),
             count: endpoints.len(),
             endpoints,
+            size: 0,
         }
     }
 

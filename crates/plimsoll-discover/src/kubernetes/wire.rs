@@ -16,6 +16,16 @@ use super::slice::{Family, Port, Slice, SliceEndpoint};
 /// Names the service of a slice.
 pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
+/// Longest name of a slice, in bytes (RFC 1123, as of all objects).
+const MAX_NAME: usize = 253;
+/// Longest zone, in bytes, as in the other sources. Kubernetes permits 63.
+const MAX_ZONE: usize = 256;
+/// Longest version and token of a page, in bytes. They are a part of the next request's target, which
+/// has an end. Tokens have some 300 bytes.
+const MAX_TOKEN: usize = 4096;
+/// The part of a server's message that is shown, in characters.
+const MAX_MESSAGE: usize = 300;
+
 /// One answer to a list request. A long list comes in several pages.
 #[derive(Debug, PartialEq)]
 pub(super) struct Page {
@@ -51,12 +61,30 @@ pub(super) enum WireError {
     /// The address of an endpoint is not of its slice's type.
     #[error("EndpointSlice {slice}: `{address}` is not an address of its type {family}")]
     Address { slice: String, address: String, family: String },
+    /// A text is longer than any in Kubernetes.
+    #[error("{noun} has {length} bytes, more than {max}")]
+    TooLong { noun: &'static str, length: usize, max: usize },
 }
 
 impl From<serde_json::Error> for WireError {
     fn from(error: serde_json::Error) -> Self {
-        Self::Syntax(error.to_string())
+        // It shows a value of the wrong type, as long as that is.
+        Self::Syntax(shown(&error.to_string()))
     }
+}
+
+/// A text as it is, if it is not too long.
+fn bounded(text: &str, noun: &'static str, max: usize) -> Result<String, WireError> {
+    let length = text.len();
+    if length > max { Err(WireError::TooLong { noun, length, max }) } else { Ok(text.to_owned()) }
+}
+
+fn version(text: &str) -> Result<String, WireError> {
+    bounded(text, "a resourceVersion", MAX_TOKEN)
+}
+
+fn slice_name(text: &str) -> Result<String, WireError> {
+    bounded(text, "the name of an EndpointSlice", MAX_NAME)
 }
 
 #[derive(Deserialize)]
@@ -159,23 +187,30 @@ pub(super) fn page(bytes: &[u8], service: &str) -> Result<Page, WireError> {
     let ours = items.into_iter().flatten().filter(|body| body.is_of(service));
     Ok(Page {
         slices: ours.map(slice).collect::<Result<_, _>>()?,
-        version: metadata.resource_version.into_owned(),
-        next: (!metadata.next.is_empty()).then(|| metadata.next.into_owned()),
+        version: version(&metadata.resource_version)?,
+        next: if metadata.next.is_empty() {
+            None
+        } else {
+            Some(bounded(&metadata.next, "the token of the next page", MAX_TOKEN)?)
+        },
     })
 }
 
-/// The event in a line of a watch of the slices of `service`. `None` for a kind of later versions of
-/// the API.
+/// The event in a line of a watch of the slices of `service`. `None` for an empty line, and for a kind
+/// of later versions of the API.
 pub(super) fn event(line: &[u8], service: &str) -> Result<Option<Event>, WireError> {
+    if line.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
     let EventBody { kind, object: body } = serde_json::from_slice(line)?;
-    let version = &body.metadata.resource_version;
-    let version = (!version.is_empty()).then(|| version.clone().into_owned());
+    let version = version(&body.metadata.resource_version)?;
+    let version = (!version.is_empty()).then_some(version);
     Ok(Some(match &*kind {
         "BOOKMARK" => Event::Bookmark { version },
         "ADDED" | "MODIFIED" if body.is_of(service) => Event::Changed { slice: slice(body)?, version },
-        "ADDED" | "MODIFIED" | "DELETED" => Event::Removed { name: body.metadata.name.into_owned(), version },
+        "ADDED" | "MODIFIED" | "DELETED" => Event::Removed { name: slice_name(&body.metadata.name)?, version },
         "ERROR" if body.code == 410 => Event::Expired,
-        "ERROR" => Event::Failed(body.message.into_owned()),
+        "ERROR" => Event::Failed(shown(&body.message)),
         _ => return Ok(None),
     }))
 }
@@ -183,9 +218,16 @@ pub(super) fn event(line: &[u8], service: &str) -> Result<Option<Event>, WireErr
 /// The server's message in the body of a failure; the body itself if it is no status.
 pub(super) fn message(body: &[u8]) -> String {
     match serde_json::from_slice(body) {
-        Ok(Status { message }) => message,
-        Err(_) => String::from_utf8_lossy(body).into_owned(),
+        Ok(Status { message }) => shown(&message),
+        Err(_) => shown(&String::from_utf8_lossy(body)),
     }
+}
+
+/// The beginning of a server's text, on one line.
+fn shown(text: &str) -> String {
+    let mut chars = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    let line: String = chars.by_ref().take(MAX_MESSAGE).collect();
+    if chars.next().is_some() { line + "..." } else { line }
 }
 
 impl SliceBody<'_> {
@@ -206,8 +248,8 @@ fn slice(body: SliceBody<'_>) -> Result<Slice, WireError> {
     let endpoints = endpoints.unwrap_or_default();
     let count = endpoints.len();
     let wrong = |address: &str| WireError::Address {
-        slice: metadata.name.clone().into_owned(),
-        address: address.chars().take(60).collect(),
+        slice: shown(&metadata.name),
+        address: shown(&address.chars().take(60).collect::<String>()),
         family: address_type.clone().into_owned(),
     };
     // The endpoints of a slice are in few zones.
@@ -220,7 +262,11 @@ fn slice(body: SliceBody<'_>) -> Result<Slice, WireError> {
             let Some(first) = addresses.first() else { continue };
             let address = first.parse::<IpAddr>().ok().filter(|address| family.has(*address));
             let address = address.ok_or_else(|| wrong(first))?;
-            let zone = zone.filter(|zone| !zone.is_empty()).map(|zone| {
+            let zone = zone.filter(|zone| !zone.is_empty());
+            if let Some(zone) = &zone {
+                bounded(zone, "a zone", MAX_ZONE)?;
+            }
+            let zone = zone.map(|zone| {
                 zones.iter().find(|known| ***known == *zone).cloned().unwrap_or_else(|| {
                     let new: Arc<str> = (&*zone).into();
                     zones.push(Arc::clone(&new));
@@ -235,9 +281,14 @@ fn slice(body: SliceBody<'_>) -> Result<Slice, WireError> {
     let is_tcp = |port: &PortBody| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
     let ports = ports.into_iter().flatten().filter(is_tcp).filter_map(|port| {
         let number = port.port.filter(|number| *number > 0)?;
-        Some(Port { name: port.name.unwrap_or_default(), number })
+        // Another name cannot be chosen.
+        let name = port.name.unwrap_or_default();
+        (name.is_empty() || super::is_label(&name)).then_some(Port { name, number })
     });
-    Ok(Slice { name: metadata.name.into_owned(), family, ports: ports.collect(), endpoints: read, count })
+    let (name, ports) = (slice_name(&metadata.name)?, ports.collect());
+    let mut slice = Slice { name, family, ports, endpoints: read, count, size: 0 };
+    slice.measure(&zones);
+    Ok(slice)
 }
 
 /// A condition that is not stated as false is met, says the API. `ready` is also true for the pods of
@@ -269,13 +320,16 @@ mod tests {
             target: Some(target.into()),
             readiness: Readiness::Ready,
         };
-        Slice {
+        let mut slice = Slice {
             name: "web-a".into(),
             family: Family::Ipv4,
             ports: vec![Port { name: "http".into(), number: 8080 }, Port { name: String::new(), number: 81 }],
             endpoints: vec![endpoint(1, "u0"), endpoint(2, "web-1")],
             count: 2,
-        }
+            size: 0,
+        };
+        slice.measure(&["a".into()]);
+        slice
     }
 
     #[test]
@@ -337,6 +391,69 @@ mod tests {
         let list = format!(r#"{{"metadata": {{"resourceVersion": "9"}}, "items": [{fqdn}]}}"#);
         let slices = page(list.as_bytes(), "web").unwrap().slices;
         assert_eq!((slices[0].family, slices[0].endpoints.len(), slices[0].count), (Family::Other, 0, 2));
+    }
+
+    #[test]
+    fn texts_longer_than_any_in_kubernetes_are_errors() {
+        let list = |version: &str, next: &str, item: &str| {
+            let list = format!(
+                r#"{{"metadata": {{"resourceVersion": "{version}", "continue": "{next}"}}, "items": [{item}]}}"#
+            );
+            page(list.as_bytes(), "web").map_err(|error| error.to_string())
+        };
+        let long = "x".repeat(MAX_TOKEN + 1);
+        assert!(list(&long[1..], &long[1..], SLICE).is_ok());
+        assert_eq!(list(&long, "", ""), Err("a resourceVersion has 4097 bytes, more than 4096".to_owned()));
+        assert_eq!(list("9", &long, ""), Err("the token of the next page has 4097 bytes, more than 4096".to_owned()));
+        let named = SLICE.replace("web-a", &long[..254]);
+        let too_long = "the name of an EndpointSlice has 254 bytes, more than 253";
+        assert_eq!(list("9", "", &named), Err(too_long.to_owned()));
+        for kind in ["ADDED", "DELETED"] {
+            let line = format!(r#"{{"type": "{kind}", "object": {named}}}"#);
+            assert_eq!(event(line.as_bytes(), "web").unwrap_err().to_string(), too_long);
+        }
+        let zone = SLICE.replace(r#""zone": "a""#, &format!(r#""zone": "{}""#, &long[..257]));
+        assert_eq!(list("9", "", &zone), Err("a zone has 257 bytes, more than 256".to_owned()));
+        // A port of such a name cannot be chosen, so it is left out.
+        let port = list("9", "", &SLICE.replace(r#""http""#, &format!("\"{long}\""))).unwrap();
+        assert_eq!(port.slices[0].ports, [Port { name: String::new(), number: 81 }]);
+    }
+
+    #[test]
+    fn message_of_the_server_is_cut_and_stays_on_one_line() {
+        let long = "x".repeat(1_000);
+        for text in [
+            page(format!(r#"{{"metadata": "{long}"}}"#).as_bytes(), "web").unwrap_err().to_string(),
+            message(format!(r#"{{"message": "a\nb{long}"}}"#).as_bytes()),
+            message(format!("a\nb{long}").as_bytes()),
+            match event(format!(r#"{{"type": "ERROR", "object": {{"message": "a\nb{long}"}}}}"#).as_bytes(), "web") {
+                Ok(Some(Event::Failed(text))) => text,
+                other => panic!("{other:?}"),
+            },
+        ] {
+            assert!(text.ends_with("xxx...") && text.len() < 360 && !text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn empty_line_is_no_event() {
+        for line in ["\n", "", " \r\n"] {
+            assert_eq!(event(line.as_bytes(), "web"), Ok(None));
+        }
+    }
+
+    #[test]
+    fn size_of_a_slice_counts_its_texts_and_ports() {
+        let size = |slice: &str| {
+            let list = format!(r#"{{"metadata": {{"resourceVersion": "9"}}, "items": [{slice}]}}"#);
+            page(list.as_bytes(), "web").unwrap().slices[0].size
+        };
+        let base = size(SLICE);
+        assert_eq!(size(&SLICE.replace(r#""uid": "u0""#, &format!(r#""uid": "{}""#, "u".repeat(102)))), base + 100);
+        assert_eq!(size(&SLICE.replace(r#""zone": "a""#, r#""zone": "abc""#)), base + 2);
+        let ports = r#"{"port": 82}, "#.repeat(1_000);
+        let more = size(&SLICE.replace(r#"{"port": 81}"#, &format!(r#"{ports}{{"port": 81}}"#)));
+        assert_eq!(more, base + 1_000 * size_of::<Port>());
     }
 
     #[test]

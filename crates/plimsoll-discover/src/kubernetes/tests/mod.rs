@@ -264,7 +264,7 @@ async fn errors_back_off_and_name_the_problem_and_the_fix() {
                 .as_bytes(),
             "Kubernetes service web: 403 Forbidden for list endpointslices: endpointslices is forbidden: User \
              \"system:serviceaccount:shop:web\" cannot list; help: bind a Role with apiGroups [\"discovery.k8s.io\"], \
-             resources [\"endpointslices\"], verbs [\"get\", \"list\", \"watch\"] to the pod's service account",
+             resources [\"endpointslices\"], verbs [\"list\", \"watch\"] to the pod's service account",
         ),
         (
             "404 Not Found",
@@ -332,6 +332,42 @@ async fn failure_in_a_watch_is_an_error_and_a_list_follows() {
     }
     assert!(fake.error().await.contains("an event of the watch is longer than 8 MiB"));
     watch.ended().await;
+}
+
+/// A server that sends without an end cannot keep the audit from its turn.
+#[tokio::test]
+async fn endless_events_leave_the_list_its_turn() {
+    for event in [Some(Event::Bookmark { version: None }), None] {
+        let page = |slices| Page { slices, version: "1".to_owned(), next: None };
+        let found = json!({"metadata": {"resourceVersion": "1"}, "items": [slice("a", "1", &addresses(1, 1))]});
+        let found = wire::page(found.to_string().as_bytes(), "web").unwrap().slices;
+        let mut source = EndpointSlices::new("web").unwrap();
+        let (now, rng) = (source.now(), &mut source.rng);
+        assert!(source.mirror.poll_request(now, rng).is_some());
+        source.mirror.on_page(now, page(Vec::new()), rng).unwrap();
+        assert!(matches!(source.mirror.poll_request(now, rng), Some(Request::Watch { .. })));
+        let again = move || match event {
+            Some(_) => Ok(Some(Event::Bookmark { version: None })),
+            None => Ok(None),
+        };
+        source.watch = Some(futures_util::stream::repeat_with(again).boxed());
+        let list = async move {
+            tokio::task::yield_now().await;
+            Ok(page(found))
+        };
+        source.listing = Some(list.boxed());
+        assert_eq!(source.next().await.unwrap().unwrap().len(), 1);
+    }
+}
+
+/// The token is a part of the next request's target, whose length has an end.
+#[tokio::test(start_paused = true)]
+async fn too_long_token_of_a_page_is_an_error() {
+    let mut fake = Fake::new();
+    fake.list().await.list("10", &"t".repeat(70_000), &[]).await;
+    assert!(fake.error().await.contains("the token of the next page has 70000 bytes, more than 4096"));
+    fake.list().await.list("10", "", &[]).await;
+    assert_eq!(fake.answer().await, Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
