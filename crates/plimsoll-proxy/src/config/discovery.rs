@@ -17,6 +17,7 @@ use plimsoll_config::{Checker, Choice, Effect, table};
 use plimsoll_core::discover::MergeConfig;
 
 use super::dns_name::{HostName, Resolver, ServiceName};
+use super::kubernetes::{Kubernetes, Service};
 use super::tls::FilePath;
 
 const ON_EMPTY: Choice<OnEmpty> =
@@ -45,6 +46,8 @@ table! {
         pub on_empty: OnEmpty = OnEmpty::Keep, value_as(ON_EMPTY), FOLLOWED;
         /// Whether each backend has an ordinal, a number of its own. A list without ordinals is refused.
         pub ordinals: bool = false, value, FOLLOWED;
+        /// A service whose EndpointSlices are followed.
+        pub kubernetes: Option<Kubernetes> = None, optional_table, FOLLOWED;
     }
     NEEDS = "file = \"web.json\" or dns = \"web.internal:8080\"";
 }
@@ -67,6 +70,8 @@ pub(crate) enum Origin {
     Dns(HostName, Option<SocketAddr>),
     /// The targets of SRV records.
     Srv(ServiceName, Option<SocketAddr>),
+    /// The EndpointSlices of a service.
+    Kubernetes(Service),
 }
 
 /// The source in a few words, the same for the same source: a saved list counts for its source only.
@@ -77,6 +82,7 @@ impl fmt::Display for Origin {
             Self::File(path) => write!(f, "file {}", std::path::absolute(path).as_ref().unwrap_or(path).display()),
             Self::Dns(name, server) => write!(f, "dns {}{}", name.as_str(), At(*server)),
             Self::Srv(name, server) => write!(f, "srv {}{}", name.as_str(), At(*server)),
+            Self::Kubernetes(service) => write!(f, "{service}"),
         }
     }
 }
@@ -111,9 +117,17 @@ impl Discovery {
             let help = "add dns = \"web.internal:8080\" or srv = \"_http._tcp.web.internal\", or remove it";
             checker.report(format!("{path}.resolver"), "has no effect: the source is no DNS name", help);
         }
-        if self.ordinals && is_dns {
+        let without_ordinals = match (is_dns, self.kubernetes.is_some()) {
+            (true, _) => Some("DNS has no ordinals, so each answer would be an error"),
+            (_, true) => Some("EndpointSlices have no ordinals, so each answer would be an error"),
+            _ => None,
+        };
+        if let Some(reason) = without_ordinals.filter(|_| self.ordinals) {
             let help = "remove it, or list the backends in a file, each with its ordinal";
-            checker.report(format!("{path}.ordinals"), "DNS has no ordinals, so each answer would be an error", help);
+            checker.report(format!("{path}.ordinals"), reason, help);
+        }
+        if let Some(kubernetes) = &self.kubernetes {
+            kubernetes.check(&format!("{path}.kubernetes"), checker);
         }
     }
 
@@ -123,7 +137,10 @@ impl Discovery {
         let server = self.resolver.map(|resolver| resolver.0);
         let dns = self.dns.clone().map(|name| Origin::Dns(name, server));
         let srv = self.srv.clone().map(|name| Origin::Srv(name, server));
-        [("file", file), ("dns", dns), ("srv", srv)].into_iter().filter_map(|(key, origin)| Some((key, origin?)))
+        let kubernetes = self.kubernetes.clone().map(|service| Origin::Kubernetes(service.within(folder)));
+        [("file", file), ("dns", dns), ("srv", srv), ("kubernetes", kubernetes)]
+            .into_iter()
+            .filter_map(|(key, origin)| Some((key, origin?)))
     }
 }
 

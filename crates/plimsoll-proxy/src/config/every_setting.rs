@@ -42,6 +42,7 @@ const VALUES: &[&str] = &[
     "\"/other/x\"",
     "\"text/plain\"",
     "404",
+    "\"http://127.0.0.1:7777\"",
 ];
 
 /// `examples/all-options.toml` with its comments that are settings as settings.

@@ -60,6 +60,7 @@ pub(super) fn give<U: Use>(origin: &Origin, ordinals: bool, to: U) -> U::Outcome
             let source = Srv::new(name.as_str()).expect("the configuration has checked it");
             numbered(if let Some(server) = server { source.at(*server) } else { source }, ordinals, to)
         }
+        Origin::Kubernetes(service) => numbered(service.source(), ordinals, to),
     }
 }
 
