@@ -1,9 +1,10 @@
 """The state of a source in the API, in metrics and in the log, while it fails, loses most backends and recovers."""
 
 import json
+import signal
 
-from harness.fleet import Fleet, Proxy, http
-from harness.process import wait_until
+from harness.fleet import Fleet, Proxy, config, http
+from harness.process import accepts, free_port, wait_until
 from test_discovery import SEEN, start, wait_for_members, write
 
 # A failing file is read every 5 s.
@@ -103,3 +104,42 @@ def test_reload_that_changes_no_backend_counts_no_change(fleet: Fleet) -> None:
         assert proxy.admin.metric("plimsoll_reloads_total", result="taken") == taken
     assert discovery(proxy)["changes"]["added"] == 1
     assert len(lines(proxy, "backends changed")) == 1, lines(proxy, "backends changed")
+
+
+def test_ready_waits_for_the_lists_and_names_clusters_without_backends(fleet: Fleet) -> None:
+    backend = fleet.backend().address
+    path = fleet.directory / "later.json"
+    port, admin = free_port(), free_port()
+    later = f'[[routes]]\nhost = "later.test"\ncluster = "later"\n[clusters.later.discovery]\nfile = "{path}"\n'
+    file = fleet.directory / "later.toml"
+    file.write_text(config(port, admin, [backend], further=later))
+    proxy = fleet._keep(Proxy("waiting", ["-c", str(file)], port, admin, fleet.directory))
+    # The other cluster is healthy long before; the proxy waits all the same, and says for what.
+    proxy.wait_for_port(admin)
+    proxy.admin.wait_for_healthy(1, cluster="main")
+    wait_until("the reason is known", lambda: "cannot be read" in proxy.admin.get("/readyz")[1])
+    status, text = proxy.admin.get("/readyz")
+    warning = f'warning: cluster "later" has no backend: {path}: cannot be read'
+    assert (status, text.splitlines()[0]) == (503, "starting") and warning in text, text
+    assert not accepts(port)
+    # After ten seconds that cluster keeps it from nothing.
+    wait_until("it is ready", lambda: proxy.admin.get("/readyz")[0] == 200, 15)
+    status, text = proxy.admin.get("/readyz")
+    assert text.splitlines()[0] == "ready" and warning in text, text
+    assert http(proxy.url)[0] == 200
+    assert http(proxy.url, headers={"host": "later.test"})[0] == 503
+    write(path, [backend])
+    wait_until("nothing is left to warn of", lambda: proxy.admin.get("/readyz") == (200, "ready\n"), FAILS)
+    proxy.admin.wait_for_healthy(1, cluster="later")
+    assert http(proxy.url, headers={"host": "later.test"})[0] == 200
+
+
+def test_proxy_that_waits_for_a_list_ends_when_told(fleet: Fleet) -> None:
+    port, admin = free_port(), free_port()
+    file = fleet.directory / "waits.toml"
+    file.write_text(config(port, admin, [], further=f'[clusters.main.discovery]\nfile = "{fleet.directory}/no.json"\n'))
+    proxy = fleet._keep(Proxy("waiting", ["-c", str(file)], port, admin, fleet.directory))
+    proxy.wait_for_port(admin)
+    wait_until("it answers", lambda: proxy.admin.get("/healthz")[0] == 200)
+    proxy.signal(signal.SIGTERM)
+    assert proxy.wait(5) == 0

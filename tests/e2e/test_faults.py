@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.fleet import PLIMSOLL, Fleet, Proxy, config, wrk
+from harness.fleet import PLIMSOLL, Fleet, Proxy, config, http, wrk
 from harness.http1 import Closed, Connection, Message, answer
 from harness.process import accepts, find_program, free_port, run, wait_until
 
@@ -251,15 +251,23 @@ def test_race_with_a_backend_that_closes_idle_connections_is_not_seen(fleet: Fle
 # Names.
 
 
-def test_name_that_cannot_be_looked_up_at_start_is_said_and_ends_it(fleet: Fleet) -> None:
-    path = fleet.directory / "names.toml"
-    path.write_text(config(free_port(), free_port(), ["no-such-host.invalid:80"]))
-    done = run([PLIMSOLL, "proxy", "-c", str(path)], 30)
-    assert done.returncode == 1
-    assert "no-such-host.invalid" in done.stdout + done.stderr
+def test_name_that_cannot_be_looked_up_at_start_fails_its_cluster_only(fleet: Fleet) -> None:
+    good = fleet.nginx()
+    other = '[[routes]]\nhost = "other.test"\ncluster = "other"\n[clusters.other]\nbackends = ["no-such-host.invalid:80"]\n'
+    proxy = fleet.proxy([good], further=other)
+    proxy.admin.wait_for_healthy(1, cluster="main")
+    wait_until("the name is named", lambda: "no-such-host.invalid" in proxy.admin.get("/readyz")[1], 30)
+    status, text = proxy.admin.get("/readyz")
+    assert status == 200 and 'warning: cluster "other" has no backend: ' in text, text
+    assert "clusters.other.backends[0]" in text and "correct the name" in text, text
+    assert http(proxy.url)[0] == 200
+    status, text = http(proxy.url, headers={"host": "other.test"})
+    assert (status, "no backend" in text) == (503, True), text
+    assert sum("no-such-host.invalid" in line for line in proxy.output().splitlines()) == 1, proxy.output()
+    assert proxy.admin.metric("plimsoll_discovery_failing", cluster="other") == 1
 
 
-def test_name_that_cannot_be_looked_up_on_reload_changes_nothing(fleet: Fleet) -> None:
+def test_name_that_cannot_be_looked_up_on_reload_is_left_out(fleet: Fleet) -> None:
     good = fleet.nginx()
     proxy = fleet.proxy([good])
     proxy.admin.wait_for_healthy(1)
@@ -267,12 +275,15 @@ def test_name_that_cannot_be_looked_up_on_reload_changes_nothing(fleet: Fleet) -
     text = path.read_text()
     path.write_text(text.replace(f'"{good}"', f'"{good}", "no-such-host.invalid:80"'))
     proxy.signal(signal.SIGHUP)
-    wait_until("it is refused", lambda: proxy.admin.metric("plimsoll_reloads_total", result="refused") == 1, 30)
-    assert any("no-such-host.invalid" in json.dumps(entry) for entry in log_lines(proxy))
+    wait_until("it is taken", lambda: proxy.admin.metric("plimsoll_reloads_total", result="taken") == 1, 30)
+    wait_until("it is named", lambda: any("no-such-host.invalid" in json.dumps(entry) for entry in log_lines(proxy)))
+    assert set(proxy.admin.backends()) == {good}
+    assert proxy.admin.get("/readyz") == (200, "ready\n"), "its cluster has another backend"
     assert wrk(proxy.url, 1).errors == ""
     path.write_text(text)
     proxy.signal(signal.SIGHUP)
-    wait_until("it is taken", lambda: proxy.admin.metric("plimsoll_reloads_total", result="taken") >= 1)
+    wait_until("it is taken", lambda: proxy.admin.metric("plimsoll_reloads_total", result="taken") == 2)
+    assert proxy.admin.metric("plimsoll_discovery_failing") == 0
 
 
 # Logs.

@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use plimsoll::discover::OverrideCommand;
@@ -32,6 +32,9 @@ use crate::view::{BackendView, BatchView, ClusterView, SwitchedView};
 
 /// The media type of metrics, as the format asks for it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Most lines of warnings beside the readiness.
+const MAX_WARNINGS: usize = 20;
 
 /// Whether a page made the browser send the request, and whose (Fetch Metadata).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -90,11 +93,22 @@ async fn metrics(State(fleet): State<Shared>) -> Response {
     ([(CONTENT_TYPE, OPEN_METRICS)], metrics::encode(fleet.readiness(), fleet.snapshot())).into_response()
 }
 
-async fn ready(State(fleet): State<Shared>) -> Response {
-    match fleet.readiness() {
-        Readiness::Ready => "ready\n".into_response(),
-        Readiness::NotReady(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+/// The status is for probes, which ask under any name. The lines are for people, and name files and hosts: a web page that
+/// was made to lead here does not read them.
+async fn ready(State(fleet): State<Shared>, headers: HeaderMap) -> Response {
+    let (status, word) = match fleet.readiness() {
+        Readiness::Ready => (StatusCode::OK, "ready"),
+        Readiness::NotReady(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason),
+    };
+    let mut text = format!("{word}\n");
+    if host::foreign(&headers, |name| fleet.is_called(name)).is_none() {
+        let unserved = fleet.unserved();
+        text.extend(unserved.iter().take(MAX_WARNINGS).map(|each| format!("warning: {each}\n")));
+        if let Some(further) = unserved.len().checked_sub(MAX_WARNINGS).filter(|further| *further > 0) {
+            text.push_str(&format!("warning: {further} more clusters have no backend\n"));
+        }
     }
+    (status, text).into_response()
 }
 
 #[derive(Serialize)]

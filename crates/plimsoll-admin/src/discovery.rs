@@ -1,5 +1,7 @@
 //! The source of a cluster's backends, as the API shows it.
 
+use std::fmt;
+
 use plimsoll::client;
 use plimsoll::discover::{Freshness, OverrideKind};
 use plimsoll_core::Timestamp;
@@ -31,6 +33,43 @@ pub struct DiscoveryView {
     pub empty_lists: u64,
     /// Changes by hand, over the word of the source.
     pub overrides: Overrides,
+}
+
+/// A cluster without a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unserved {
+    /// The name of the cluster.
+    pub cluster: String,
+    /// The reason.
+    pub reason: String,
+}
+
+impl Unserved {
+    /// A cluster of this name, which has no backend, with the state of its source.
+    #[must_use]
+    pub fn of(cluster: &str, discovery: &client::DiscoveryView) -> Self {
+        let source = match discovery.kind {
+            "static" => "the configuration".to_owned(),
+            kind => format!("{kind} {}", discovery.source).trim_end().to_owned(),
+        };
+        let error = discovery.last_error.as_ref().filter(|_| discovery.is_failing);
+        let reason = match error {
+            Some(last) => last.error.to_string(),
+            None if !discovery.is_ready => format!("no answer of {source} yet"),
+            None if discovery.freshness == Freshness::Waiting => format!("no answer of {source}"),
+            None if discovery.backends.ready + discovery.backends.held > 0 => "all are removed by hand".to_owned(),
+            None if discovery.backends.known() > 0 => format!("{source} lists none that is ready"),
+            None => format!("{source} lists none"),
+        };
+        // One line, whatever a source quotes.
+        Self { cluster: cluster.to_owned(), reason: reason.replace(char::is_control, " ") }
+    }
+}
+
+impl fmt::Display for Unserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cluster {:?} has no backend: {}", self.cluster, self.reason)
+    }
 }
 
 /// The last error of a source.

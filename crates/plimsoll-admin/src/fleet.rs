@@ -7,6 +7,7 @@ use std::time::Duration;
 use plimsoll::discover::{Endpoint, OverrideCommand};
 
 use crate::control::{Control, Declined};
+use crate::discovery::Unserved;
 use crate::explain::{Explained, Wanted};
 use crate::snapshot::FleetSnapshot;
 
@@ -18,6 +19,9 @@ pub trait Fleet: Send + Sync + 'static {
 
     /// Whether new requests are welcome.
     fn readiness(&self) -> Readiness;
+
+    /// The clusters without a backend: a warning beside the readiness.
+    fn unserved(&self) -> Vec<Unserved>;
 
     /// Everything as it is now. Called once per request to the API; may take locks for as long as a
     /// copy takes.

@@ -56,7 +56,7 @@ pub use control::{
     ClusterStatus, Control, Declined, LastFailedUpgrade, LastReload, ListenerStatus, Pending, ProblemView, ProcessView,
     ReloadView, UpgradeView,
 };
-pub use discovery::{Changes, DiscoveryView, Known, LastError, Overrides};
+pub use discovery::{Changes, DiscoveryView, Known, LastError, Overrides, Unserved};
 pub use explain::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, QuotaExplained, Remembered,
     Wanted,

@@ -122,7 +122,7 @@ impl Proxy {
     /// which backends are checked from now on.
     ///
     /// # Errors
-    /// When a name cannot be looked up, an address cannot be listened at, the access log cannot be opened, or a thread cannot be
+    /// When an address cannot be listened at, the access log cannot be opened, or a thread cannot be
     /// started.
     pub async fn start(config: Config) -> Result<Self, Error> {
         Self::start_with(config, &mut Sockets::default()).await
@@ -134,11 +134,13 @@ impl Proxy {
     /// As [`Proxy::start`].
     pub async fn start_with(config: Config, given: &mut Sockets) -> Result<Self, Error> {
         let proxy = Self::start_shut(config, given).await?;
+        proxy.until_listed().await;
         proxy.open()?;
         Ok(proxy)
     }
 
-    /// As [`Proxy::start_with`], but before [`Proxy::open`] it neither listens, but at what it was given, nor accepts.
+    /// As [`Proxy::start_with`], but before [`Proxy::open`] it neither listens, but at what it was given, nor accepts. It
+    /// waits for no list of backends ([`Proxy::until_listed`]).
     ///
     /// # Errors
     /// As [`Proxy::start`].
@@ -162,6 +164,12 @@ impl Proxy {
         };
         proxy.apply(config, given).await?;
         Ok(proxy)
+    }
+
+    /// Waits for the first list of each cluster, at most 10 s. A cluster without a list would refuse requests that it can
+    /// serve a moment later.
+    pub async fn until_listed(&self) {
+        until_listed(&self.clusters()).await;
     }
 
     /// Begins to listen and to accept.
@@ -211,16 +219,16 @@ impl Proxy {
                 (Arc::clone(&config), self.running.lock().names.clone(), state_dir.clone());
             let news = self.running.lock().new_sources(&config);
             tokio::task::spawn_blocking(move || {
-                let resolved = config.resolve(&known)?;
+                let resolved = config.resolve(&known);
                 let read = |(name, source): (String, String)| {
                     Some((name.clone(), SavedList::read(state_dir.as_deref()?, &name, &source)?))
                 };
                 // A folder that a reload sets has none that count.
                 let overrides = state_dir.as_deref().filter(|_| is_start).map(state::read_overrides);
-                Ok((resolved, news.into_iter().filter_map(read).collect::<SavedLists>(), overrides.unwrap_or_default()))
+                (resolved, news.into_iter().filter_map(read).collect::<SavedLists>(), overrides.unwrap_or_default())
             })
         };
-        let (resolved, saved, overrides) = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
+        let (resolved, saved, overrides) = lookup.await.expect("a look-up does not panic");
         if self.is_open.load(Ordering::Relaxed) {
             // Last, because clients that connect from then on are answered.
             Self::listen(&config, &bound)?;
@@ -241,9 +249,9 @@ impl Proxy {
             self.saver.follow(state_dir, running.lists(), clusters.clone());
             (sockets, clusters)
         };
-        // A cluster without a list would refuse requests that it can serve a moment later.
-        for cluster in clusters {
-            cluster.until_listed().await;
+        if self.is_open.load(Ordering::Relaxed) {
+            // A cluster without a list would refuse requests that it can serve a moment later.
+            until_listed(&clusters).await;
         }
         let dones: Vec<_> = {
             let running = self.running.lock();
@@ -364,6 +372,12 @@ impl Proxy {
         self.running.lock().stale.view()
     }
 
+    /// Whether it listens and accepts, or did so.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
     /// Whether it wants requests: not while it drains.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -428,6 +442,12 @@ impl Proxy {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.running.lock().connections()
+    }
+}
+
+async fn until_listed(clusters: &[Cluster]) {
+    for cluster in clusters {
+        cluster.until_listed().await;
     }
 }
 

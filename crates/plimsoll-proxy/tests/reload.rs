@@ -250,14 +250,10 @@ async fn a_path_of_the_access_log_that_cannot_be_opened_changes_nothing() {
 fn failing_steps(taken: u16) -> Vec<(&'static str, String, &'static str)> {
     let listener = format!("[[listeners]]\naddress = \"127.0.0.1:{taken}\"\n");
     let log = "[access_log]\npath = \"/nonexistent/access.log\"\n".to_owned();
-    let name = "[clusters.other]\nbackends = [\"no.such.name.invalid:80\"]\n".to_owned();
     vec![
         ("address", listener.clone(), "another process listens there"),
         ("access log", log.clone(), "access.log cannot be opened"),
-        ("name", name.clone(), "could not be looked up"),
-        // Both: that which needs no network is found first.
-        ("address before name", format!("{listener}{name}"), "another process listens there"),
-        ("access log before name", format!("{log}{name}"), "access.log cannot be opened"),
+        ("address before access log", format!("{listener}{log}"), "another process listens there"),
     ]
 }
 
@@ -294,6 +290,34 @@ async fn failed_reload_changes_nothing_whichever_step_fails() {
     // Without the step that failed, all of it is taken.
     proxy.reload(parse(&text(&[new_port], &[comes.address], "policy = \"random\""))).await.unwrap();
     assert_eq!(Raw::to(at(new_port)).await.ask(GET).await.status, 200);
+}
+
+/// Its cluster answers 503, and all others are served.
+#[tokio::test]
+async fn name_that_is_not_looked_up_is_the_problem_of_its_cluster() {
+    let backend = Backend::echo().await;
+    let port = free_port();
+    let name = "[[routes]]\nhost = \"other\"\ncluster = \"other\"\n[clusters.other]\nbackends = \
+                [\"no.such.name.invalid:80\"]\n";
+    let text = text(&[port], &[backend.address], "");
+    let with_name = text.replacen("[[routes]]", &format!("{name}[[routes]]"), 1);
+    let proxy = start(&with_name).await;
+    let ask = async |host: &str| {
+        let mut client = Raw::to(at(port)).await;
+        client.ask(&format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n")).await.status
+    };
+    assert_eq!((ask("a").await, ask("other").await), (200, 503));
+    let other = proxy.cluster("other").unwrap();
+    until(|| other.discovery().is_failing).await;
+    let error = other.discovery().last_error.unwrap().error;
+    assert!(error.contains("clusters.other.backends[0]: \"no.such.name.invalid\" could not be looked up"), "{error}");
+    proxy.reload(parse(&with_name.replace("no.such.name.invalid:80", &backend.address.to_string()))).await.unwrap();
+    assert!(!other.discovery().is_failing);
+    until(|| other.backends().iter().any(|view| view.snapshot.state == State::Healthy)).await;
+    assert_eq!(ask("other").await, 200);
+    // A reload with such a name is taken, too.
+    proxy.reload(parse(&with_name)).await.unwrap();
+    assert_eq!((ask("a").await, ask("other").await), (200, 503));
 }
 
 #[tokio::test]

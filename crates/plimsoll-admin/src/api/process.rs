@@ -68,6 +68,7 @@ mod tests {
     use crate::api::tests::{Still, fleet};
     use crate::caller::Caller;
     use crate::control::{Pending, ProcessView, ReloadView, UpgradeView};
+    use crate::discovery::Unserved;
     use crate::explain::{Explained, Wanted};
     use crate::fleet::{BackendOrder, Obeyed, Readiness, Refused};
     use crate::snapshot::FleetSnapshot;
@@ -84,6 +85,9 @@ mod tests {
         }
         fn readiness(&self) -> Readiness {
             self.fleet.readiness()
+        }
+        fn unserved(&self) -> Vec<Unserved> {
+            self.fleet.unserved()
         }
         fn snapshot(&self) -> FleetSnapshot {
             self.fleet.snapshot()

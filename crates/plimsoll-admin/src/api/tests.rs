@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::discovery::Unserved;
 use crate::explain::{Explained, Explanation, Marks, Remembered};
 use crate::fleet::{Missing, Obeyed, Refused};
 use crate::snapshot::{
@@ -253,6 +254,12 @@ impl Fleet for Still {
 
     fn readiness(&self) -> Readiness {
         self.readiness
+    }
+
+    fn unserved(&self) -> Vec<Unserved> {
+        let clusters = self.snapshot.lock().clusters.clone();
+        let unserved = clusters.iter().map(|cluster| &cluster.view).filter(|cluster| cluster.known == 0);
+        unserved.map(|cluster| Unserved::of(&cluster.name, &cluster.discovery)).collect()
     }
 
     fn snapshot(&self) -> FleetSnapshot {
@@ -690,6 +697,40 @@ async fn ready_and_healthy_are_different_questions() {
     assert_eq!(send(&ending, "GET", "/healthz", &[]).await.status, 200);
     let serving: Arc<dyn Fleet> = Arc::new(fleet());
     assert_eq!(send(&serving, "GET", "/readyz", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn cluster_without_backend_is_a_warning_beside_the_readiness() {
+    let still = fleet();
+    still.snapshot.lock().clusters[0].view.known = 0;
+    let body = async |still: &Arc<Still>, headers: &[(&str, &str)]| {
+        let fleet: Arc<dyn Fleet> = Arc::<Still>::clone(still);
+        let answer = send(&fleet, "GET", "/readyz", headers).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.text
+    };
+    let still = Arc::new(still);
+    assert_eq!(body(&still, &[]).await, "ready\nwarning: cluster \"web\" has no backend: no such file\n");
+    // Its name was made to lead here.
+    assert_eq!(body(&still, &[("host", "evil.example:9900")]).await, "ready\n");
+    let set = |change: &dyn Fn(&mut DiscoveryView)| change(&mut still.snapshot.lock().clusters[0].view.discovery);
+    set(&|view| (view.is_failing, view.backends) = (false, Census::default()));
+    let file = "file /etc/plimsoll/web.json";
+    let reason = async || {
+        let text = body(&still, &[]).await;
+        text.trim_start_matches("ready\nwarning: cluster \"web\" has no backend: ").trim_end().to_owned()
+    };
+    assert_eq!(reason().await, format!("{file} lists none"));
+    set(&|view| view.backends.draining = 1);
+    assert_eq!(reason().await, format!("{file} lists none that is ready"));
+    set(&|view| view.backends.ready = 1);
+    assert_eq!(reason().await, "all are removed by hand");
+    set(&|view| (view.freshness, view.is_ready) = (Freshness::Waiting, false));
+    assert_eq!(reason().await, format!("no answer of {file} yet"));
+    let clusters = vec![still.snapshot.lock().clusters[0].clone(); 23];
+    still.snapshot.lock().clusters = clusters;
+    let text = body(&still, &[]).await;
+    assert!(text.lines().count() == 22 && text.ends_with("\nwarning: 3 more clusters have no backend\n"), "{text}");
 }
 
 #[tokio::test]

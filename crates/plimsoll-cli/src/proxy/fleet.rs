@@ -7,7 +7,7 @@ use plimsoll::client::Cluster;
 use plimsoll_admin::{
     BackendOrder, BatchSnapshot, ClusterSnapshot, Control, Declined, Explained, Fleet, FleetSnapshot, InboundSnapshot,
     ListenerSnapshot, Missing, Obeyed, Pending, PressureSnapshot, ProcessView, Readiness, Refused, ReloadView,
-    StaleSnapshot, UpgradeView, Wanted,
+    StaleSnapshot, Unserved, UpgradeView, Wanted,
 };
 use plimsoll_core::health::State;
 use plimsoll_proxy::{
@@ -21,7 +21,7 @@ use super::explain;
 pub(super) struct ProxyFleet {
     proxy: Arc<Proxy>,
     controls: Arc<Controls>,
-    /// A backend has been healthy since the start.
+    /// Each source has listed backends, or did not in time, and a backend has been healthy since.
     started: AtomicBool,
 }
 
@@ -30,12 +30,14 @@ impl ProxyFleet {
         Self { proxy, controls, started: AtomicBool::new(false) }
     }
 
-    /// Whether any backend has been healthy. It stays so when all fall ill later: a proxy that then took itself out of
-    /// service, with all of its fellows, would turn a fault of the backends into one of the whole front.
-    fn has_started(&self) -> bool {
+    /// Whether the lists of all clusters were awaited, and any backend has been healthy. A cluster without a backend does not
+    /// delay it: its service may be down for days. It stays so when all backends fail later: a proxy that then took itself out
+    /// of service, with all others of its kind, would turn a fault of the backends into one of the whole front.
+    pub(super) fn has_started(&self) -> bool {
         if !self.started.load(Ordering::Relaxed) {
-            let healthy = self.proxy.clusters().iter().any(is_served);
-            self.started.fetch_or(healthy, Ordering::Relaxed);
+            let clusters = self.proxy.clusters();
+            let has_started = clusters.iter().all(Cluster::is_listed) && clusters.iter().any(is_served);
+            self.started.fetch_or(has_started, Ordering::Relaxed);
         }
         self.started.load(Ordering::Relaxed)
     }
@@ -71,11 +73,17 @@ impl Fleet for ProxyFleet {
     fn readiness(&self) -> Readiness {
         if !self.proxy.is_ready() {
             Readiness::NotReady("draining")
-        } else if self.has_started() {
+        } else if self.proxy.is_open() && self.has_started() {
             Readiness::Ready
         } else {
             Readiness::NotReady("starting")
         }
+    }
+
+    fn unserved(&self) -> Vec<Unserved> {
+        let clusters = self.proxy.clusters();
+        let unserved = clusters.iter().filter(|cluster| cluster.known() == 0);
+        unserved.map(|cluster| Unserved::of(cluster.name(), &cluster.discovery())).collect()
     }
 
     fn snapshot(&self) -> FleetSnapshot {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use listenfd::ListenFd;
 use plimsoll::server::EndSignals;
-use plimsoll_admin::{Declined, Fleet as _, Readiness, ReloadView, UpgradeView};
+use plimsoll_admin::{Declined, ReloadView, UpgradeView};
 use plimsoll_proxy::config::{Config, ConfigError, at_arguments};
 use plimsoll_proxy::{Proxy, Sockets};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -58,7 +58,7 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
     let verdict = runtime.block_on(async {
         let drain = Arc::<Notify>::default();
         let mut signals = Signals::new(Arc::clone(&drain)).context("cannot listen for signals")?;
-        let bound = config.admin().map(|address| admin::Bound::new(address, &mut given)).transpose()?;
+        let mut bound = config.admin().map(|address| admin::Bound::new(address, &mut given)).transpose()?;
         let wanted: Vec<_> = config.listeners().iter().map(|listener| listener.address).collect();
         // Said before anything fails: that a socket was meant for a listener is often why its address is in use.
         for address in given.addresses().filter(|address| predecessor.is_none() && !wanted.contains(address)) {
@@ -87,6 +87,15 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
                 }
             }
         } else {
+            // A probe reads there that it waits, and why.
+            server.serve_admin(bound.take().map_or(Move::Stay, Move::To));
+            tokio::select! {
+                () = server.proxy.until_listed() => {}
+                () = signals.end.next() => {
+                    tracing::info!("ended before it served");
+                    return Ok(Verdict::Good);
+                }
+            }
             server.open().map_err(|error| placed(error, server.controls.file()))?;
         }
         // Not before: while the predecessor answers there too, each request would be told of one process or the other.
@@ -298,12 +307,13 @@ impl Server {
     /// # Errors
     /// When it reaches no backend of a cluster in which one is healthy for its predecessor.
     async fn take_over(&self, predecessor: &Channel) -> anyhow::Result<()> {
+        self.proxy.until_listed().await;
         let healthy = Channel::healthy_before();
         tracing::info!("waiting for healthy backends before it takes over");
         let until = Instant::now() + HEALTHY_PATIENCE;
         loop {
             let unserved = self.fleet.without_healthy(&healthy);
-            if unserved.is_none() && self.fleet.readiness() == Readiness::Ready {
+            if unserved.is_none() && self.fleet.has_started() {
                 break;
             }
             if Instant::now() >= until {

@@ -6,8 +6,9 @@
 //! proxies that number the same backends differently would take subsets that do not fit together.
 //!
 //! A name that cannot be looked up keeps the addresses that it had: they are in use all the while, and whatever else a reload
-//! is to change should not wait for a resolver. A name that is new has none, and is a problem. Names are looked up side by side,
-//! since one that nobody answers for takes many seconds.
+//! is to change should not wait for a resolver. A new name has none, and its cluster goes on without it: one name of one
+//! cluster must not keep a proxy from serving all others. Names are looked up side by side, since an unanswered question
+//! takes many seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,7 +19,7 @@ use http::uri::Authority;
 use parking_lot::Mutex;
 use plimsoll::discover::Endpoint;
 
-use super::{Backend, Config, ConfigError, Problem};
+use super::{Backend, Config};
 
 /// Names that are looked up at once: so many threads, and so many questions to the resolver.
 const AT_ONCE: usize = 16;
@@ -34,22 +35,17 @@ pub(crate) struct Resolved {
     pub(crate) names: Names,
     /// Names that keep the addresses that they had, and why.
     pub(crate) kept: Vec<(String, String)>,
+    /// The clusters that lack the addresses of a name, and why.
+    pub(crate) incomplete: BTreeMap<String, String>,
 }
 
 impl Config {
     /// Looks up the names of all backends; `known` are those of the config before. Blocks.
-    ///
-    /// # Errors
-    /// Every name that could not be looked up and is not known, each at its place in the file.
-    pub(crate) fn resolve(&self, known: &Names) -> Result<Resolved, ConfigError> {
+    pub(crate) fn resolve(&self, known: &Names) -> Resolved {
         self.resolve_with(known, |host| (host, 0).to_socket_addrs().map(Iterator::collect))
     }
 
-    fn resolve_with(
-        &self,
-        known: &Names,
-        look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Sync,
-    ) -> Result<Resolved, ConfigError> {
+    fn resolve_with(&self, known: &Names, look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Sync) -> Resolved {
         let backends = self.clusters().values().flat_map(|cluster| &cluster.backends);
         let named = backends.map(|backend| &backend.address).filter(|address| address.socket_address().is_none());
         let hosts: BTreeSet<&str> = named.map(|address| address.host()).collect();
@@ -64,22 +60,28 @@ impl Config {
                 (Err(reason), None) => drop(unknown.insert(host, reason)),
             }
         }
-        let mut problems = Vec::new();
-        for (name, cluster) in self.clusters() {
-            for (i, backend) in cluster.backends.iter().enumerate() {
-                if let Some(reason) = unknown.get(backend.address.host()) {
-                    let path = format!("clusters.{name}.backends[{i}]");
-                    let help = "correct the name, or write the backend's IP address".to_owned();
-                    problems.push(Problem { position: self.places.find(&path), path, reason: reason.clone(), help });
-                }
-            }
-        }
-        if !problems.is_empty() {
-            return Err(ConfigError::new(&self.source_name, problems));
-        }
-        let clusters = self.clusters().iter();
-        let endpoints = clusters.map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &names))).collect();
-        Ok(Resolved { endpoints, names, kept })
+        let clusters = || self.clusters().iter();
+        let incomplete = clusters()
+            .filter_map(|(name, cluster)| Some((name.clone(), self.problem(name, &cluster.backends, &unknown)?)))
+            .collect();
+        let endpoints =
+            clusters().map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &names))).collect();
+        Resolved { endpoints, names, kept, incomplete }
+    }
+
+    /// The first backend of a cluster without an address, its place, and the number of further ones.
+    fn problem(&self, cluster: &str, backends: &[Backend], unknown: &BTreeMap<&str, String>) -> Option<String> {
+        let mut lacking =
+            backends.iter().enumerate().filter_map(|(i, each)| Some((i, unknown.get(each.address.host())?)));
+        let (i, reason) = lacking.next()?;
+        let path = format!("clusters.{cluster}.backends[{i}]");
+        let position = self.places.find(&path).map(|position| format!(":{position}")).unwrap_or_default();
+        let further = match lacking.count() {
+            0 => String::new(),
+            more => format!(", and {more} more of the cluster"),
+        };
+        let help = "correct the name or write the backend's IP address, then reload";
+        Some(format!("{}{position}: {path}: {reason}{further}; {help}", self.source_name))
     }
 }
 
@@ -173,12 +175,13 @@ mod tests {
     #[test]
     fn a_name_is_as_many_backends_as_it_has_addresses_in_their_order_and_an_unknown_one_is_named() {
         let config = Config::parse("test.toml", FILE).unwrap();
-        let error = config.resolve_with(&Names::new(), look_up).unwrap_err();
-        assert_eq!(error.problems().len(), 1);
-        assert!(error.to_string().starts_with("test.toml:6:51: clusters.a.backends[3]: \"gone\" could not"), "{error}");
-        let config = Config::parse("test.toml", &FILE.replace(", \"gone:1\"", "")).unwrap();
-        let resolved = config.resolve_with(&Names::new(), look_up).unwrap();
+        let resolved = config.resolve_with(&Names::new(), look_up);
         assert_eq!(addresses(&resolved), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"]);
+        let problem = &resolved.incomplete["a"];
+        let place = "test.toml:6:51: clusters.a.backends[3]: \"gone\" could not be looked up: no such host; correct";
+        assert!(problem.starts_with(place), "{problem}");
+        let config = Config::parse("test.toml", &FILE.replace(", \"gone:1\"", "")).unwrap();
+        assert_eq!(config.resolve_with(&Names::new(), look_up).incomplete, BTreeMap::new());
     }
 
     #[test]
@@ -186,7 +189,7 @@ mod tests {
         let config = Config::parse("test.toml", &FILE.replace("alias:81", "empty:81")).unwrap();
         let before =
             [("gone".to_owned(), vec![ip(7)]), ("empty".to_owned(), vec![ip(8)]), ("pair".to_owned(), vec![ip(9)])];
-        let resolved = config.resolve_with(&before.into(), look_up).unwrap();
+        let resolved = config.resolve_with(&before.into(), look_up);
         assert_eq!(addresses(&resolved), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81", "10.0.0.8:81", "10.0.0.7:1"]);
         assert_eq!(resolved.endpoints["a"][4].authority.as_ref().unwrap(), "gone:1");
         let kept: Vec<&str> = resolved.kept.iter().map(|(_, why)| why.as_str()).collect();
@@ -194,13 +197,14 @@ mod tests {
 
         // Once more, by what was found; all of it, when nobody answers.
         let nobody = |_: &str| Err(io::ErrorKind::TimedOut.into());
-        let again = config.resolve_with(&resolved.names, nobody).unwrap();
+        let again = config.resolve_with(&resolved.names, nobody);
         assert_eq!((again.endpoints, &again.names, again.kept.len()), (resolved.endpoints, &resolved.names, 3));
 
         let other = Config::parse("test.toml", &FILE.replace("gone", "new")).unwrap();
-        let error = other.resolve_with(&again.names, nobody).unwrap_err();
-        let named = |name| error.problems().iter().any(|problem| problem.reason.contains(name));
-        assert!(named("new") && named("alias") && !named("pair"), "{error}");
+        let incomplete = other.resolve_with(&again.names, nobody);
+        assert_eq!(addresses(&incomplete), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"]);
+        let problem = &incomplete.incomplete["a"];
+        assert!(problem.contains("\"alias\"") && problem.contains(", and 1 more of the cluster; "), "{problem}");
     }
 
     #[test]
@@ -218,7 +222,7 @@ mod tests {
             Ok(vec![ip(1)])
         };
         let config = Config::parse("test.toml", &FILE.replace("10.0.0.1:80", "pair:80")).unwrap();
-        config.resolve_with(&Names::new(), slow).unwrap();
+        config.resolve_with(&Names::new(), slow);
         assert_eq!(asked.into_inner(), 3);
     }
 }

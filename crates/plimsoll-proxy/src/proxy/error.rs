@@ -11,8 +11,7 @@ const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 /// Why the proxy did not start, or did not take a config.
 #[derive(Debug)]
 pub enum Error {
-    /// What the config names is not there: a backend's name cannot be looked up, or the access log or the folder for
-    /// state cannot be opened.
+    /// What the config names is not there: the access log or the folder for state cannot be opened.
     Config(ConfigError),
     /// An address cannot be listened at.
     Listen {

@@ -83,8 +83,9 @@ impl Running {
         saved: SavedLists,
         overrides: SavedOverrides,
     ) -> HashMap<SocketAddr, Vec<TcpListener>> {
-        self.update_clusters(&config, resolved.endpoints, saved, overrides);
-        self.names = resolved.names;
+        let Resolved { endpoints, names, incomplete, kept: _ } = resolved;
+        self.update_clusters(&config, endpoints, incomplete, saved, overrides);
+        self.names = names;
         self.update_inbound(&config);
         self.stale.limit(config.stale_answers());
         let copies = self.update_listeners(&config, bound);
@@ -111,6 +112,7 @@ impl Running {
         &mut self,
         config: &Config,
         mut endpoints: BTreeMap<String, Vec<Endpoint>>,
+        mut incomplete: BTreeMap<String, String>,
         mut saved: SavedLists,
         mut overrides: SavedOverrides,
     ) {
@@ -119,7 +121,8 @@ impl Running {
         self.clusters.retain(|name, _| config.clusters().contains_key(name));
         self.sources.retain(|name, _| config.clusters().contains_key(name));
         for name in config.clusters().keys() {
-            let source = Source::new(config, name, endpoints.remove(name).unwrap_or_default());
+            let fixed = endpoints.remove(name).unwrap_or_default();
+            let source = Source::new(config, name, fixed, incomplete.remove(name));
             let is_new = !self.clusters.contains_key(name);
             let cluster = self.clusters.entry(name.clone()).or_insert_with(|| {
                 let cluster = Cluster::new(name, config.client(name), [] as [Endpoint; 0]);

@@ -12,11 +12,13 @@ use crate::config::{Config, Followed, Origin};
 pub(super) struct Source {
     followed: Option<Followed>,
     fixed: Vec<Endpoint>,
+    /// The reason why some of the fixed backends have no address.
+    incomplete: Option<String>,
 }
 
 impl Source {
-    pub(super) fn new(config: &Config, cluster: &str, fixed: Vec<Endpoint>) -> Self {
-        Self { followed: config.followed(cluster), fixed }
+    pub(super) fn new(config: &Config, cluster: &str, fixed: Vec<Endpoint>, incomplete: Option<String>) -> Self {
+        Self { followed: config.followed(cluster), fixed, incomplete }
     }
 
     /// Whether there are only the backends that are members always.
@@ -34,8 +36,16 @@ impl Source {
     pub(super) fn put_in_force(&self, cluster: &Cluster, is_new: bool, saved: Vec<Endpoint>) {
         let fixed = self.fixed.clone();
         let Some(Followed { origin, hold, on_empty, ordinals }) = &self.followed else {
-            return cluster.follow(Fixed::new(fixed));
+            let list = Fixed::new(fixed);
+            return match &self.incomplete {
+                Some(problem) => cluster.follow(list.incomplete(problem)),
+                None => cluster.follow(list),
+            };
         };
+        if let Some(problem) = &self.incomplete {
+            // The state of a cluster's source is that of the one it follows.
+            tracing::warn!(cluster = cluster.name(), problem, "static backend left out: its name was not looked up");
+        }
         let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
         give(origin, *ordinals, Follow { cluster, config, is_new });
     }

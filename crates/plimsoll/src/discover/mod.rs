@@ -194,18 +194,30 @@ impl Default for FollowConfig {
 
 /// A list that never changes.
 #[derive(Clone, Debug)]
-pub struct Fixed(Option<Vec<Endpoint>>);
+pub struct Fixed {
+    list: Option<Vec<Endpoint>>,
+    problem: Option<String>,
+}
 
 impl Fixed {
     /// A source that yields these backends once.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<Endpoint>>) -> Self {
-        Self(Some(endpoints.into_iter().map(Into::into).collect()))
+        Self { list: Some(endpoints.into_iter().map(Into::into).collect()), problem: None }
+    }
+
+    /// The same list, which is not all: `problem` is the reason, such as a name without an address. It
+    /// follows the list as an error.
+    #[must_use]
+    pub fn incomplete(mut self, problem: impl Into<String>) -> Self {
+        self.problem = Some(problem.into());
+        self
     }
 }
 
 impl Discover for Fixed {
     async fn next(&mut self) -> Option<Answer> {
-        self.0.take().map(Ok)
+        let problem = || Some(Err(self.problem.take()?.into()));
+        self.list.take().map(Ok).or_else(problem)
     }
 
     fn kind(&self) -> &'static str {
@@ -284,5 +296,9 @@ mod tests {
         let mut fixed = Fixed::new(["127.0.0.1:80".parse::<SocketAddr>().unwrap()]);
         assert_eq!(fixed.next().await.map(|list| list.unwrap().len()), Some(1));
         assert!(fixed.next().await.is_none());
+        let mut incomplete = Fixed::new([] as [Endpoint; 0]).incomplete("no address of web");
+        assert_eq!(incomplete.next().await.map(|list| list.unwrap().len()), Some(0));
+        assert_eq!(incomplete.next().await.unwrap().unwrap_err().to_string(), "no address of web");
+        assert!(incomplete.next().await.is_none());
     }
 }

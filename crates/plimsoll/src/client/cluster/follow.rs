@@ -157,6 +157,12 @@ impl Cluster {
         let _ = self.0.is_listed.subscribe().wait_for(|is_listed| *is_listed).await;
     }
 
+    /// Whether there was a list, or the wait of [`Cluster::until_listed`] is over.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        *self.0.is_listed.borrow()
+    }
+
     /// The state of the source of backends.
     #[must_use]
     pub fn discovery(&self) -> DiscoveryView {
