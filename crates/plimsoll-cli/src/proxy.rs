@@ -11,6 +11,7 @@ mod reload;
 mod serve;
 mod shared_ports;
 mod upgrade;
+mod watch;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -37,14 +38,14 @@ const PROTOCOLS: [(&str, Protocol); 3] =
 #[command(after_help = "Examples:
   plimsoll proxy --from 127.0.0.1:8080 --to 127.0.0.1:8081 --to 127.0.0.1:8082
   plimsoll proxy --from :8080 --to 10.0.0.1:80 --policy p2c --admin off
-  plimsoll proxy -c plimsoll.toml
+  plimsoll proxy -c plimsoll.toml --watch
 
 `plimsoll reload`, `upgrade` and `drain` command a running proxy; SIGHUP, SIGUSR2 and SIGTERM do the same. A config \
 with a problem changes nothing. An upgrade hands all sockets to the new process. A drain answers the requests in \
 flight, then the process ends. SIGUSR1 opens the access log again. Listeners use the sockets that systemd passes for \
 their addresses (LISTEN_FDS).")]
 pub(crate) struct Args {
-    /// Config file; replaces all other options but --pid-file
+    /// Config file; replaces all other options but --pid-file and --watch
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["file", "from", "to", "policy", "protocol", "admin", "threads", "trust_criticality", "share_port"])]
     config: Option<PathBuf>,
     /// Config file, as with -c
@@ -71,6 +72,9 @@ pub(crate) struct Args {
     /// Share each address with other processes that listen there
     #[arg(long)]
     share_port: bool,
+    /// Reload when the config file changes; a file with a problem changes nothing
+    #[arg(long)]
+    watch: bool,
     /// File for the process id, written when the proxy serves
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
@@ -153,6 +157,13 @@ fn start(args: &Args, predecessor: Option<&Channel>) -> Outcome {
              help: write the config to a file, and name that with -c (plimsoll check -c - does read stdin)",
         ));
     }
+    if args.watch && args.config().is_none() {
+        return Err(Problem::usage(
+            "--watch: there is no config file to watch\n  help: name one with -c FILE, or leave it out",
+        ));
+    }
+    // Before the config is loaded: a change in between is then seen as one.
+    let watched = args.config().filter(|_| args.watch).map(|file| std::fs::read(file).unwrap_or_default());
     let config = match args.config() {
         Some(file) => Config::load(file).map_err(anyhow::Error::from)?,
         None if args.from.is_empty() && args.to.is_empty() => {
@@ -162,6 +173,6 @@ fn start(args: &Args, predecessor: Option<&Channel>) -> Outcome {
         }
         None => args.simple().map_err(|error| Problem::Usage(error.to_string()))?,
     };
-    let files = Files { config: args.config().map(Path::to_owned), pid: args.pid_file.clone() };
+    let files = Files { config: args.config().map(Path::to_owned), watched, pid: args.pid_file.clone() };
     Ok(serve::serve(config, files, predecessor)?)
 }

@@ -60,6 +60,7 @@ mod worker;
 pub use batch::BatchListenerView;
 pub use degrade::StaleView;
 pub use inbound::InboundView;
+pub use plimsoll_discover::file::Watch as FileWatch;
 pub use pressure::PressureView;
 pub use printable::printable;
 pub use proxy::{

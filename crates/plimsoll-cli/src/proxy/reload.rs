@@ -48,20 +48,39 @@ impl Taken {
     }
 }
 
+/// Logs the refusal of a file that somebody just edits: one warning, with its first problem.
+pub(super) fn refused_change(file: &Path, error: &anyhow::Error) -> ReloadView {
+    let outcome = refusal(file, error);
+    let file = &outcome.file;
+    match outcome.problems.first() {
+        Some(ProblemView { place, reason, help }) => {
+            let problems = outcome.problems.len();
+            tracing::warn!(file, problems, place, reason, help, "changed config refused, nothing has changed");
+        }
+        None => tracing::warn!(file, error = outcome.error, "changed config refused, nothing has changed"),
+    }
+    outcome
+}
+
+fn refusal(file: &Path, error: &anyhow::Error) -> ReloadView {
+    let problems = config_error(error).map(problems).unwrap_or_default();
+    let (file, error) = (file.display().to_string(), Some(format!("{error:#}")));
+    ReloadView { result: "refused", file, error, problems, ..ReloadView::default() }
+}
+
 /// Logs a refusal, a line for each problem, and gives the outcome.
 pub(super) fn refused(file: &Path, error: &anyhow::Error) -> ReloadView {
-    let file = file.display().to_string();
-    let problems: Vec<ProblemView> = config_error(error).map(problems).unwrap_or_default();
-    for ProblemView { place, reason, help } in &problems {
+    let outcome = refusal(file, error);
+    let ReloadView { file, error, problems, .. } = &outcome;
+    for ProblemView { place, reason, help } in problems {
         tracing::error!(file, place, reason, help, "config problem");
     }
-    let text = format!("{error:#}");
     if problems.is_empty() {
-        tracing::error!(file, error = text, "config refused, nothing has changed");
+        tracing::error!(file, error, "config refused, nothing has changed");
     } else {
         tracing::error!(file, problems = problems.len(), "config refused, nothing has changed");
     }
-    ReloadView { result: "refused", file, error: Some(text), problems, ..ReloadView::default() }
+    outcome
 }
 
 /// The problems of the file, where these are the reason.

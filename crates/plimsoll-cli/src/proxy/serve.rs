@@ -29,6 +29,7 @@ use super::pid_file::PidFile;
 use super::reload;
 use super::shared_ports::SharedPorts;
 use super::upgrade::Program;
+use super::watch::{self, ConfigWatch};
 use crate::exit::Verdict;
 
 /// How long a predecessor is kept when no backend gets healthy: they may all be away, and it could serve no better.
@@ -41,13 +42,15 @@ const HEALTHY_LOOK: Duration = Duration::from_millis(20);
 pub(super) struct Files {
     /// The config, which a reload reads again; `None` without one.
     pub(super) config: Option<PathBuf>,
+    /// The bytes of the config at the start, if a change of them is a reload.
+    pub(super) watched: Option<Vec<u8>>,
     /// Where to write the process id.
     pub(super) pid: Option<PathBuf>,
 }
 
 /// Serves until drained, or told twice to end.
 pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>) -> anyhow::Result<Verdict> {
-    let Files { config: file, pid } = files;
+    let Files { config: file, watched, pid } = files;
     let program = Program::of_this_process().context("cannot find the path of this program")?;
     let pid_file = pid.map(|path| PidFile::prepare(&path)).transpose()?;
     let mut given = match predecessor {
@@ -74,9 +77,10 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
         let proxy = Arc::new(started.map_err(|error| placed(error, file.as_deref()))?);
         // What no listener wants: its predecessor answers those who have connected there.
         drop(given);
+        let watch = file.as_deref().zip(watched).map(|(file, loaded)| ConfigWatch::start(file, loaded));
         let (controls, mut commands) = Controls::new(Arc::clone(&proxy), file, drain);
         let fleet = Arc::new(ProxyFleet::new(Arc::clone(&proxy), Arc::clone(&controls)));
-        let mut server = Server { proxy, fleet, controls, admin: Admin::default(), program, pid_file };
+        let mut server = Server { proxy, fleet, controls, admin: Admin::default(), watch, program, pid_file };
         if let Some(predecessor) = predecessor {
             // The service manager is told nothing of what does not come to serve: the service is the predecessor still.
             tokio::select! {
@@ -156,6 +160,7 @@ struct Server {
     fleet: Arc<ProxyFleet>,
     controls: Arc<Controls>,
     admin: Admin,
+    watch: Option<ConfigWatch>,
     program: Program,
     pid_file: Option<PidFile>,
 }
@@ -201,6 +206,10 @@ impl Server {
                         }
                         () = signals.end.next() => break,
                     },
+                },
+                () = watch::changed(&mut self.watch) => tokio::select! {
+                    () = self.reload_changed() => {}
+                    () = signals.end.next() => break,
                 },
                 () = ports.tick() => ports.look(&self.proxy),
                 _ = signals.reopen.recv() => {
@@ -255,7 +264,21 @@ impl Server {
             tracing::warn!("reload without effect: {}", declined.error);
             declined
         })?;
+        Ok(self.reload_from(file, reload::refused).await)
+    }
+
+    /// Puts a config that has changed into force.
+    async fn reload_changed(&mut self) {
+        let controls = Arc::clone(&self.controls);
+        if let Some(file) = controls.file() {
+            tracing::info!(file = %file.display(), "config file changed");
+            self.reload_from(file, reload::refused_change).await;
+        }
+    }
+
+    async fn reload_from(&mut self, file: &Path, refused: fn(&Path, &anyhow::Error) -> ReloadView) -> ReloadView {
         notify::reloading();
+        self.watch.iter_mut().for_each(ConfigWatch::before_reload);
         let outcome = match reload::put_in_force(file, &self.proxy, &self.admin).await {
             Ok(taken) => {
                 taken.log(file);
@@ -263,11 +286,11 @@ impl Server {
                 self.serve_admin(taken.plan);
                 outcome
             }
-            Err(error) => reload::refused(file, &error),
+            Err(error) => refused(file, &error),
         };
-        controls.on_reload(&outcome);
+        self.controls.on_reload(&outcome);
         notify::ready();
-        Ok(outcome)
+        outcome
     }
 
     /// Starts a successor with all sockets.
