@@ -63,14 +63,15 @@ def test_the_least_critical_go_first_and_the_most_critical_do_not_notice(fleet: 
     counted = fleet.load_now(f"http://{backend.address}/", *arguments, "--warmup", "5s", "--duration", "10s")
     groups = counted.raw["groups"]["by_criticality"]
     useful = {name: group["useful"] / group["requests"] for name, group in groups.items()}
-    assert useful["critical-plus"] > 0.95, groups
+    # The share of a core that the backend could have: other processes of the machine use the rest.
+    available = 1 - (waited_for_cpu(backend.pid) - waited) / (time.monotonic() - began)
+    # A tenth of the requests, which need 0.4 of a core.
+    assert useful["critical-plus"] > 0.95 * min(1, available / 0.5), (available, groups)
     assert useful["sheddable"] < 0.05 and useful["sheddable-plus"] < 0.1, groups
-    assert useful["critical"] > useful["sheddable-plus"], groups
+    assert useful["critical"] >= useful["sheddable-plus"], groups
     # Whoever is not served is told so: 503, and nothing else fails.
     assert all(group["failed_otherwise"] <= 0.02 * group["requests"] for group in groups.values()), groups
     total = sum(group["useful"] for group in groups.values())
-    # The share of a core that the backend could have: other processes of the machine use the rest.
-    available = 1 - (waited_for_cpu(backend.pid) - waited) / (time.monotonic() - began)
     assert total > 0.7 * 100 * 10 * available, f"useful work fills the core: {total} with {available:.2f} of it"
 
 
