@@ -19,7 +19,7 @@ use http::uri::Authority;
 use parking_lot::Mutex;
 use plimsoll::discover::Endpoint;
 
-use super::{Backend, Config};
+use super::{Backend, Config, ConfigError, Problem};
 
 /// Names that are looked up at once: so many threads, and so many questions to the resolver.
 const AT_ONCE: usize = 16;
@@ -35,8 +35,8 @@ pub(crate) struct Resolved {
     pub(crate) names: Names,
     /// Names that keep the addresses that they had, and why.
     pub(crate) kept: Vec<(String, String)>,
-    /// The clusters that lack the addresses of a name, and why.
-    pub(crate) incomplete: BTreeMap<String, String>,
+    /// The clusters with backends without an address, and these backends.
+    pub(crate) incomplete: BTreeMap<String, Vec<Problem>>,
 }
 
 impl Config {
@@ -62,26 +62,45 @@ impl Config {
         }
         let clusters = || self.clusters().iter();
         let incomplete = clusters()
-            .filter_map(|(name, cluster)| Some((name.clone(), self.problem(name, &cluster.backends, &unknown)?)))
+            .map(|(name, cluster)| (name.clone(), self.problems(name, &cluster.backends, &unknown)))
+            .filter(|(_, problems)| !problems.is_empty())
             .collect();
         let endpoints =
             clusters().map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &names))).collect();
         Resolved { endpoints, names, kept, incomplete }
     }
 
-    /// The first backend of a cluster without an address, its place, and the number of further ones.
-    fn problem(&self, cluster: &str, backends: &[Backend], unknown: &BTreeMap<&str, String>) -> Option<String> {
-        let mut lacking =
-            backends.iter().enumerate().filter_map(|(i, each)| Some((i, unknown.get(each.address.host())?)));
-        let (i, reason) = lacking.next()?;
-        let path = format!("clusters.{cluster}.backends[{i}]");
-        let position = self.places.find(&path).map(|position| format!(":{position}")).unwrap_or_default();
-        let further = match lacking.count() {
+    /// The backends of a cluster without an address, each at its place in the file.
+    fn problems(&self, cluster: &str, backends: &[Backend], unknown: &BTreeMap<&str, String>) -> Vec<Problem> {
+        let problem = |(i, backend): (usize, &Backend)| {
+            let reason = unknown.get(backend.address.host())?.clone();
+            let path = format!("clusters.{cluster}.backends[{i}]");
+            let help = "correct the name, or write the backend's IP address".to_owned();
+            Some(Problem { position: self.places.find(&path), path, reason, help })
+        };
+        backends.iter().enumerate().filter_map(problem).collect()
+    }
+
+    /// The problems of one cluster in one line: the first of them, and the number of the others.
+    pub(crate) fn unresolved(&self, problems: &[Problem]) -> Option<String> {
+        let (Problem { path, position, reason, help }, others) = problems.split_first()?;
+        let position = position.map(|position| format!(":{position}")).unwrap_or_default();
+        let further = match others.len() {
             0 => String::new(),
             more => format!(", and {more} more of the cluster"),
         };
-        let help = "correct the name or write the backend's IP address, then reload";
-        Some(format!("{}{position}: {path}: {reason}{further}; {help}", self.source_name))
+        Some(format!("{}{position}: {path}: {reason}{further}; {help}, then reload", self.source_name))
+    }
+}
+
+impl Resolved {
+    /// The backends of each cluster, all of them.
+    ///
+    /// # Errors
+    /// Every name without an address, each at its place in the file of `config`.
+    pub(crate) fn complete(self, config: &Config) -> Result<BTreeMap<String, Vec<Endpoint>>, ConfigError> {
+        let problems: Vec<Problem> = self.incomplete.into_values().flatten().collect();
+        if problems.is_empty() { Ok(self.endpoints) } else { Err(ConfigError::new(&config.source_name, problems)) }
     }
 }
 
@@ -177,9 +196,11 @@ mod tests {
         let config = Config::parse("test.toml", FILE).unwrap();
         let resolved = config.resolve_with(&Names::new(), look_up);
         assert_eq!(addresses(&resolved), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"]);
-        let problem = &resolved.incomplete["a"];
+        let problem = config.unresolved(&resolved.incomplete["a"]).unwrap();
         let place = "test.toml:6:51: clusters.a.backends[3]: \"gone\" could not be looked up: no such host; correct";
         assert!(problem.starts_with(place), "{problem}");
+        let error = resolved.complete(&config).unwrap_err().to_string();
+        assert!(error.starts_with("test.toml:6:51: clusters.a.backends[3]: \"gone\" could not"), "{error}");
         let config = Config::parse("test.toml", &FILE.replace(", \"gone:1\"", "")).unwrap();
         assert_eq!(config.resolve_with(&Names::new(), look_up).incomplete, BTreeMap::new());
     }
@@ -203,7 +224,7 @@ mod tests {
         let other = Config::parse("test.toml", &FILE.replace("gone", "new")).unwrap();
         let incomplete = other.resolve_with(&again.names, nobody);
         assert_eq!(addresses(&incomplete), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"]);
-        let problem = &incomplete.incomplete["a"];
+        let problem = other.unresolved(&incomplete.incomplete["a"]).unwrap();
         assert!(problem.contains("\"alias\"") && problem.contains(", and 1 more of the cluster; "), "{problem}");
     }
 

@@ -45,7 +45,7 @@ pub async fn ask_sources(config: &Config) -> Result<Vec<SourceAnswer>, ConfigErr
         }
     }
     let mut answers = Vec::new();
-    for (cluster, backends) in looked_up.await.expect("a look-up does not panic")?.endpoints {
+    for (cluster, backends) in looked_up.await.expect("a look-up does not panic").complete(config)? {
         if !backends.is_empty() {
             answers.push(SourceAnswer {
                 cluster,

@@ -15,7 +15,7 @@ use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::classify::quotas::Quotas;
-use crate::config::{Config, Leads, Names, Resolved};
+use crate::config::{Config, Leads, Names, Problem, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
 use crate::inbound::{self, Inbound};
@@ -112,7 +112,7 @@ impl Running {
         &mut self,
         config: &Config,
         mut endpoints: BTreeMap<String, Vec<Endpoint>>,
-        mut incomplete: BTreeMap<String, String>,
+        mut incomplete: BTreeMap<String, Vec<Problem>>,
         mut saved: SavedLists,
         mut overrides: SavedOverrides,
     ) {
@@ -122,7 +122,8 @@ impl Running {
         self.sources.retain(|name, _| config.clusters().contains_key(name));
         for name in config.clusters().keys() {
             let fixed = endpoints.remove(name).unwrap_or_default();
-            let source = Source::new(config, name, fixed, incomplete.remove(name));
+            let incomplete = incomplete.remove(name).and_then(|problems| config.unresolved(&problems));
+            let source = Source::new(config, name, fixed, incomplete);
             let is_new = !self.clusters.contains_key(name);
             let cluster = self.clusters.entry(name.clone()).or_insert_with(|| {
                 let cluster = Cluster::new(name, config.client(name), [] as [Endpoint; 0]);
