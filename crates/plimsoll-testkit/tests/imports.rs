@@ -213,6 +213,8 @@ const MAY_NAME: &[(&str, &str)] = &[
     ("experiment/subset/assign.rs", "Algorithm::Ledger"),
     ("experiment/subset/measure.rs", "Algorithm::Ledger"),
     ("experiment/fleet/world/build.rs", "Algorithm::Ledger"),
+    // It assigns backends itself, so an arm with discovery cannot have it: a message about a file.
+    ("scenario/fleet_check.rs", "Algorithm::Ledger"),
     // The setting that differs between arms, for the axis of a figure.
     ("experiment/fleet/sweep.rs", "PolicyKind::Prequal"),
     ("experiment/fleet/sweep.rs", "ProbeRule::HotCold"),
