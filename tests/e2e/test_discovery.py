@@ -128,3 +128,9 @@ file = "{path}"
     file.write_text(text.replace("localhost:81", "no.such.name.invalid:81"))
     done = run([PLIMSOLL, "check", "-c", str(file), "--resolve"])
     assert done.returncode == 1 and "could not be looked up" in done.stderr and "help: " in done.stderr
+    assert f'cluster "main": file {path}: no list: ' in done.stdout, "the others are shown all the same"
+    # A source may list any text, and a terminal obeys some of it.
+    path.write_text('{"backends": [{"address": "10.0.0.1:80", "zone": "\\u001b[2J"}]}')
+    file.write_text(text)
+    done = run([PLIMSOLL, "check", "-c", str(file), "--resolve"])
+    assert f'cluster "main": file {path}: 1 backend\n  10.0.0.1:80 zone \\u001b[2J\n' in done.stdout, done.stdout

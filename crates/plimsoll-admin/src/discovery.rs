@@ -61,7 +61,7 @@ impl Unserved {
             None if discovery.backends.known() > 0 => format!("{source} lists none that is ready"),
             None => format!("{source} lists none"),
         };
-        // One line, whatever a source quotes.
+        // One line, also if a source quotes several.
         Self { cluster: cluster.to_owned(), reason: reason.replace(char::is_control, " ") }
     }
 }
@@ -109,7 +109,7 @@ pub struct Changes {
     pub drained: u64,
     /// Backends held after a sudden loss.
     pub held: u64,
-    /// Held backends whose time ended.
+    /// Held backends removed at the end of their time.
     pub expired: u64,
 }
 

@@ -12,7 +12,7 @@ use http::uri::Authority;
 use plimsoll::discover::{Endpoint, Readiness};
 use plimsoll_core::Weight;
 use plimsoll_proxy::config::{self, Change, Config, ConfigError, Difference};
-use plimsoll_proxy::{SavedOverride, SourceAnswer, ask_sources, saved_overrides};
+use plimsoll_proxy::{SavedOverride, SourceAnswer, ask_sources, printable, saved_overrides};
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
@@ -89,27 +89,26 @@ pub(crate) fn run(args: Args) -> Outcome {
 /// Prints the backends of each cluster; bad when a source has no list now.
 fn resolve(config: &Config) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(anyhow::Error::from)?;
-    let answers = match runtime.block_on(ask_sources(config)) {
-        Ok(answers) => answers,
-        Err(error) => {
-            errln!("{error}");
-            return Ok(Verdict::Bad);
-        }
-    };
+    let (answers, problems) = runtime.block_on(ask_sources(config));
     let mut verdict = Verdict::Good;
     for SourceAnswer { cluster, source, backends, .. } in answers {
         match backends {
             Ok(backends) => {
-                outln!("cluster {cluster:?}: {source}: {} backends", backends.len())?;
+                let noun = if backends.len() == 1 { "backend" } else { "backends" };
+                outln!("cluster {cluster:?}: {source}: {} {noun}", backends.len())?;
                 for backend in &backends {
                     outln!("  {}", Line(backend))?;
                 }
             }
             Err(error) => {
-                outln!("cluster {cluster:?}: {source}: no list: {error}")?;
+                outln!("cluster {cluster:?}: {source}: no list: {}", printable(&error))?;
                 verdict = Verdict::Bad;
             }
         }
+    }
+    if let Some(problems) = problems {
+        errln!("{problems}");
+        verdict = Verdict::Bad;
     }
     Ok(verdict)
 }
@@ -126,7 +125,8 @@ impl fmt::Display for Line<'_> {
         }
         let texts = [("host", authority.as_ref().map(Authority::as_str)), ("zone", zone.as_deref())];
         for (name, value) in texts.into_iter().chain([("locality", locality.as_deref())]) {
-            value.map_or(Ok(()), |value| write!(f, " {name} {value}"))?;
+            // A source may list any text.
+            value.map_or(Ok(()), |value| write!(f, " {name} {}", printable(value)))?;
         }
         ordinal.map_or(Ok(()), |ordinal| write!(f, " ordinal {ordinal}"))?;
         speed.map_or(Ok(()), |speed| write!(f, " speed {}", speed.as_f64()))?;

@@ -143,7 +143,8 @@ async fn file_that_is_being_written_is_read_when_it_is_whole() {
     let mut source = File::new(&path);
     list(&mut source).await;
     let writer = tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Between two reads, which come at multiples of 100 ms: a write beside a read is a race of two threads.
+        tokio::time::sleep(Duration::from_millis(550)).await;
         for ports in 1..=10 {
             fs::write(&path, (1..=ports).map(line).collect::<String>()).unwrap();
             tokio::time::sleep(Duration::from_millis(100)).await;

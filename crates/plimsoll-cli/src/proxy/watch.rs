@@ -50,7 +50,7 @@ impl ConfigWatch {
         std::future::pending().await
     }
 
-    /// A reload is about to read the file, for whatever reason.
+    /// A reload is about to read the file, by a change of it or by a command.
     pub(super) fn before_reload(&mut self) {
         // An unreadable file is the reload's problem.
         self.loaded = std::fs::read(&self.file).unwrap_or_default();

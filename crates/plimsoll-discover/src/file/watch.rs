@@ -8,7 +8,10 @@
 //! Changed bytes count when a second read, 200 ms later, finds the same: a writer may be half through.
 //! Where it is weak: a writer that pauses for longer. Write another file and rename it.
 
-use std::io;
+use std::fs;
+use std::io::{self, Read as _};
+#[cfg(unix)]
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// Time between two looks at the metadata: a change is seen within it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time between two reads of a file whose metadata stay the same: some file systems have a resolution
+/// Time between two reads of a file with the same metadata: some file systems have a resolution
 /// of seconds, and tools restore the time of modification.
 const READ_INTERVAL: Duration = Duration::from_secs(5);
 /// Time between the two reads that must find the same bytes.
@@ -26,7 +29,7 @@ const MAX_SETTLE_TIME: Duration = Duration::from_secs(5);
 /// Largest file, in bytes: a hundred thousand backends.
 const MAX_LENGTH: u64 = 16 * 1024 * 1024;
 
-/// A file that is watched. See the [module](self).
+/// A file that is watched.
 #[derive(Debug)]
 pub struct Watch {
     path: PathBuf,
@@ -123,7 +126,7 @@ impl Watch {
         settled
     }
 
-    /// These bytes count from now on. `None`: whatever the file has is new.
+    /// These bytes count from now on. `None`: any content of the file is new.
     pub(super) fn know(&mut self, bytes: Option<Vec<u8>>) {
         self.known = bytes;
         // The look-ups of a list may have taken longer than the interval.
@@ -166,20 +169,28 @@ async fn look(path: &Path) -> Option<Look> {
 }
 
 pub(super) async fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
-    use tokio::io::AsyncReadExt as _;
-    // To open a pipe would wait for its writer, perhaps for ever.
-    if !tokio::fs::metadata(path).await?.is_file() {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || read(&path)).await.expect("a read does not panic")
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true);
+    // A pipe would wait for its writer, perhaps for ever, and hold a thread of the runtime.
+    #[cfg(unix)]
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(ReadError::NotRegular);
     }
-    let mut bytes = Vec::new();
-    tokio::fs::File::open(path).await?.take(MAX_LENGTH + 1).read_to_end(&mut bytes).await?;
+    let mut bytes = Vec::with_capacity(metadata.len().min(MAX_LENGTH) as usize + 1);
+    file.take(MAX_LENGTH + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_LENGTH { Err(ReadError::TooLarge) } else { Ok(bytes) }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[tokio::test]

@@ -46,7 +46,7 @@ table! {
         pub on_empty: OnEmpty = OnEmpty::Keep, value_as(ON_EMPTY), FOLLOWED;
         /// Whether each backend has an ordinal, a number of its own. A list without ordinals is refused.
         pub ordinals: bool = false, value, FOLLOWED;
-        /// A service whose EndpointSlices are followed.
+        /// A service with EndpointSlices to follow.
         pub kubernetes: Option<Kubernetes> = None, optional_table, FOLLOWED;
     }
     NEEDS = "file = \"web.json\" or dns = \"web.internal:8080\"";

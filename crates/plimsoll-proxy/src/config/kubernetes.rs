@@ -24,7 +24,7 @@ pub struct PortChoice(ServicePort);
 pub struct ServerAddress(ApiServer);
 
 table! {
-    /// A service whose EndpointSlices are followed.
+    /// A service with EndpointSlices to follow.
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Kubernetes {

@@ -94,13 +94,10 @@ impl Config {
 }
 
 impl Resolved {
-    /// The backends of each cluster, all of them.
-    ///
-    /// # Errors
-    /// Every name without an address, each at its place in the file of `config`.
-    pub(crate) fn complete(self, config: &Config) -> Result<BTreeMap<String, Vec<Endpoint>>, ConfigError> {
-        let problems: Vec<Problem> = self.incomplete.into_values().flatten().collect();
-        if problems.is_empty() { Ok(self.endpoints) } else { Err(ConfigError::new(&config.source_name, problems)) }
+    /// Every name without an address, each at its place in the file of `config`; `None` if there is none.
+    pub(crate) fn problems(&self, config: &Config) -> Option<ConfigError> {
+        let problems: Vec<Problem> = self.incomplete.values().flatten().cloned().collect();
+        (!problems.is_empty()).then(|| ConfigError::new(&config.source_name, problems))
     }
 }
 
@@ -199,7 +196,7 @@ mod tests {
         let problem = config.unresolved(&resolved.incomplete["a"]).unwrap();
         let place = "test.toml:6:51: clusters.a.backends[3]: \"gone\" could not be looked up: no such host; correct";
         assert!(problem.starts_with(place), "{problem}");
-        let error = resolved.complete(&config).unwrap_err().to_string();
+        let error = resolved.problems(&config).unwrap().to_string();
         assert!(error.starts_with("test.toml:6:51: clusters.a.backends[3]: \"gone\" could not"), "{error}");
         let config = Config::parse("test.toml", &FILE.replace(", \"gone:1\"", "")).unwrap();
         assert_eq!(config.resolve_with(&Names::new(), look_up).incomplete, BTreeMap::new());

@@ -25,14 +25,11 @@ pub struct SourceAnswer {
 }
 
 /// Asks the source of each cluster, all at once, and looks up the names of backends. Takes 10 seconds at
-/// most, besides the names.
-///
-/// # Errors
-/// Names of backends that cannot be looked up.
+/// most, besides the names. Returns the answers, and the names that cannot be looked up.
 ///
 /// # Panics
 /// Outside a tokio runtime.
-pub async fn ask_sources(config: &Config) -> Result<Vec<SourceAnswer>, ConfigError> {
+pub async fn ask_sources(config: &Config) -> (Vec<SourceAnswer>, Option<ConfigError>) {
     let looked_up = {
         let config = config.clone();
         tokio::task::spawn_blocking(move || config.resolve(&Names::new()))
@@ -45,7 +42,9 @@ pub async fn ask_sources(config: &Config) -> Result<Vec<SourceAnswer>, ConfigErr
         }
     }
     let mut answers = Vec::new();
-    for (cluster, backends) in looked_up.await.expect("a look-up does not panic").complete(config)? {
+    let resolved = looked_up.await.expect("a look-up does not panic");
+    let problems = resolved.problems(config);
+    for (cluster, backends) in resolved.endpoints {
         if !backends.is_empty() {
             answers.push(SourceAnswer {
                 cluster,
@@ -59,7 +58,7 @@ pub async fn ask_sources(config: &Config) -> Result<Vec<SourceAnswer>, ConfigErr
         answers.push(SourceAnswer { cluster, source, backends });
     }
     answers.sort_by(|a, b| a.cluster.cmp(&b.cluster));
-    Ok(answers)
+    (answers, problems)
 }
 
 /// Asks a source once.

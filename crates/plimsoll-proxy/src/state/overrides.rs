@@ -27,7 +27,8 @@ use super::{StateDir, read_file};
 const VERSION: u32 = 1;
 /// Largest file, in bytes: a hundred clusters with all the overrides that each may have.
 const MAX_LENGTH: u64 = 32 * 1024 * 1024;
-const NAME: &str = "overrides.json";
+/// The name of the file.
+pub(super) const NAME: &str = "overrides.json";
 
 /// Overrides of an earlier process, by cluster.
 pub(crate) type SavedOverrides = BTreeMap<String, Vec<OverrideView>>;

@@ -214,10 +214,6 @@ impl Shared {
 
     /// Returns the number of written files.
     fn save_now(&self) -> Result<usize, Failure> {
-        let overrides = self.save_overrides().map_err(|error| {
-            let path = self.state.lock().dir.as_ref().map(|dir| dir.path().display().to_string());
-            Failure { path: path.unwrap_or_default(), error }
-        })?;
         let (dir, due) = {
             let state = self.state.lock();
             let Some(dir) = state.dir.clone() else { return Ok(0) };
@@ -229,10 +225,11 @@ impl Shared {
             });
             (dir, due.collect::<Vec<_>>())
         };
-        let mut written = usize::from(overrides);
+        let failure = |name: &str, error| Failure { path: dir.file(name).display().to_string(), error };
+        let overrides = self.save_overrides().map_err(|error| failure(overrides::NAME, error));
+        let mut written = 0;
         for (name, source, cluster, revision) in due {
-            let path = dir.file(&lists::file_name(&name));
-            let failure = |error| Failure { path: path.display().to_string(), error };
+            let failure = |error| failure(&lists::file_name(&name), error);
             dir.writable().map_err(failure)?;
             let list = cluster.listed();
             // A source that was replaced meanwhile is saved by a later round.
@@ -246,11 +243,12 @@ impl Shared {
             }
             written += 1;
         }
-        Ok(written)
+        // Last: overrides that cannot be saved must not keep the lists from it.
+        Ok(written + usize::from(overrides?))
     }
 }
 
-/// A list that could not be saved.
+/// A file that could not be saved.
 #[derive(Debug)]
 struct Failure {
     path: String,
@@ -384,7 +382,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn overrides_are_saved_at_once_and_later_if_the_folder_fails() {
         let folder = TestFolder::new();
-        let (cluster, _lists) = cluster();
+        let (cluster, lists) = cluster();
         let saver = Saver::default();
         assert!(!saver.save_overrides().unwrap(), "there is no folder");
         let predecessor = StateDir::open(&folder.0).unwrap();
@@ -396,6 +394,18 @@ mod tests {
         let of_cluster = || overrides::read(&saver.dir().unwrap()).remove("web").unwrap_or_default();
         assert!(saver.0.save().await);
         assert_eq!(of_cluster(), cluster.overrides());
+        // In place of the file, so that it cannot be renamed over. Lists are saved all the same.
+        let (path, kept) = (folder.0.join(overrides::NAME), folder.0.join("kept"));
+        fs::rename(&path, &kept).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(saver.save_overrides().is_err());
+        lists.send(Ok(list(1..3))).unwrap();
+        settle().await;
+        saver.follow(saver.dir(), targets(&cluster, "a"), vec![cluster.clone()]);
+        assert!(!saver.0.save().await);
+        assert_eq!(saved(&saver.dir().unwrap(), "a"), Some(list(1..3)));
+        fs::remove_dir(&path).unwrap();
+        fs::rename(&kept, &path).unwrap();
         // A cluster that a reload removed has none after a restart.
         saver.follow(saver.dir(), BTreeMap::new(), Vec::new());
         assert!(saver.0.save().await);

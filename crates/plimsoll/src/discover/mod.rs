@@ -88,7 +88,7 @@ impl Endpoint {
         self
     }
 
-    /// The same in an ordinal.
+    /// The same with an ordinal.
     #[must_use]
     pub fn ordinal(mut self, ordinal: u32) -> Self {
         self.ordinal = Some(ordinal);

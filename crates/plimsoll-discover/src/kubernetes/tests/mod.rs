@@ -360,7 +360,7 @@ async fn endless_events_leave_the_list_its_turn() {
     }
 }
 
-/// The token is a part of the next request's target, whose length has an end.
+/// The token is a part of the next request's target, and that has a greatest length.
 #[tokio::test(start_paused = true)]
 async fn too_long_token_of_a_page_is_an_error() {
     let mut fake = Fake::new();

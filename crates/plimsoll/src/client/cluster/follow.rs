@@ -65,7 +65,7 @@ pub struct DiscoveryView {
     pub answered: Option<Timestamp>,
     /// The known backends by state, without changes by hand.
     pub backends: Census,
-    /// Changes of the members since the cluster began, whatever its source.
+    /// Changes of the members since the cluster began, by all of its sources.
     pub counts: MergeCounts,
 }
 

@@ -1,6 +1,6 @@
 //! The account of a cluster's source: its changes by reason, its last error, and its lines in the log.
 //!
-//! A change in force is one line, whatever its size. A failing source is asked again for hours, so its
+//! A change in force of any size is one line. A failing source is asked again for hours, so its
 //! error is logged when it begins to fail, and again once a minute. The line of the recovery ends it.
 //!
 //! Backends that came, left or changed are counted by the lists in force, not by the answers: a reload
@@ -115,7 +115,7 @@ impl Default for SourceAccount {
 }
 
 impl SourceAccount {
-    /// Another source, whose decision has these counts already.
+    /// Another source; its decision has these counts already.
     pub(super) fn begin(&mut self, source: SourceName, counted: MergeCounts) {
         *self = Self { source, counts: self.counts, counted, held: self.held, ..Self::default() };
     }

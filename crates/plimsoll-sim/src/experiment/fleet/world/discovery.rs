@@ -44,7 +44,8 @@ impl World<'_> {
 
     /// Changes of a client's members are due.
     pub(super) fn merge(&mut self, number: u32) -> bool {
-        let is_due = self.followings[number as usize].due == self.arena.now;
+        let is_due =
+            self.followings[number as usize].due == self.arena.now && !self.arena.sources[number as usize].stopped;
         if is_due {
             self.take_effect(number);
         }

@@ -102,7 +102,7 @@ fn subset_is_chosen_among_known_backends() {
     plan.arms[0].subset = Some(subset);
     plan.timeline = vec![happening(secs(40), Change::RemoveBackends { backends: first(5) })];
     let mut world = until(&plan, 1, Duration::ZERO);
-    // A backend whose check has not passed yet may have a substitute.
+    // A backend may have a substitute until its first check passes.
     assert!(at(&mut world, secs(39)).0 >= 3);
     assert!(at(&mut world, secs(46)).0 >= 3);
     assert!(world.clients.iter().all(|client| client.members().iter().all(|backend| *backend >= 5)));
