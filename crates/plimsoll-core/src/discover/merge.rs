@@ -232,10 +232,11 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
     /// earlier process; it comes into force if the source fails, or does not answer for half a second.
     #[must_use]
     pub fn new(now: Timestamp, config: MergeConfig, fixed: Vec<(K, P)>, saved: Vec<Listed<K, P>>) -> Self {
+        let (fixed, fixed_keys) = each_once(fixed);
         let mut merge = Self {
             config,
             started: now,
-            fixed_keys: fixed.iter().map(|(key, _)| key.clone()).collect(),
+            fixed_keys,
             fixed,
             saved,
             known: BTreeMap::new(),
@@ -260,8 +261,7 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
     pub fn renew(&mut self, now: Timestamp, config: MergeConfig, fixed: Vec<(K, P)>) {
         self.config = config;
         self.started = now;
-        self.fixed_keys = fixed.iter().map(|(key, _)| key.clone()).collect();
-        self.fixed = fixed;
+        (self.fixed, self.fixed_keys) = each_once(fixed);
         (self.is_listed, self.is_failing, self.is_empty, self.is_waited) = (false, false, false, false);
         self.gather.hurry(now);
     }
@@ -336,8 +336,8 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         is_changed
     }
 
-    /// The members: fixed ones first, then those of the source in its order, then those that are
-    /// missing in its latest list.
+    /// The members, each key once: fixed ones first, then those of the source in its order, then those
+    /// that are missing in its latest list.
     #[must_use]
     pub fn members(&self) -> &[Member<K, P>] {
         &self.members
@@ -535,6 +535,13 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         known.sort_by_key(|(_, known)| (known.absences > 0, known.place));
         known
     }
+}
+
+/// The first entry of each key.
+fn each_once<K: Ord + Clone, P>(mut entries: Vec<(K, P)>) -> (Vec<(K, P)>, BTreeSet<K>) {
+    let mut keys = BTreeSet::new();
+    entries.retain(|(key, _)| keys.insert(key.clone()));
+    (entries, keys)
 }
 
 /// The difference between a list and the one before.
