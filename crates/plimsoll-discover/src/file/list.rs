@@ -17,6 +17,7 @@
 //! `zone`, `locality`, `state`, `ordinal` and `speed` are read, others have no effect.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
@@ -96,6 +97,23 @@ struct Group {
     labels: BTreeMap<String, String>,
 }
 
+/// The place of an entry in its list, counted from 0.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Backend(usize),
+    /// The group, and the target in it.
+    Target(usize, usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backend(i) => write!(f, "backends[{i}]"),
+            Self::Target(i, j) => write!(f, "[{i}].targets[{j}]"),
+        }
+    }
+}
+
 /// Reads a list, and looks its names up.
 pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> {
     let entries = entries(path, bytes)?;
@@ -105,9 +123,11 @@ pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> 
     }
     let mut found = Vec::with_capacity(entries.len());
     for (place, entry) in entries {
-        found.push(read(&entry).map_err(|problem| ListError::Entry { place, problem })?);
+        found.push(read(&entry).map_err(|problem| ListError::Entry { place: place.to_string(), problem })?);
     }
-    let has_names = found.iter().any(|(name, _)| name.is_some());
+    if found.iter().all(|(name, _)| name.is_none()) {
+        return Ok(List { endpoints: found.into_iter().map(|(_, endpoint)| endpoint).collect(), has_names: false });
+    }
     let look_up = |(name, like): (Option<String>, Endpoint)| async move {
         let Some(name) = name else { return Ok::<_, ListError>(vec![like]) };
         let found = resolve([&name]).await?.into_iter();
@@ -115,7 +135,7 @@ pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> 
     };
     let all = stream::iter(found).map(look_up).buffered(MAX_LOOKUPS).try_collect::<Vec<Vec<Endpoint>>>();
     let endpoints = tokio::time::timeout(LOOKUP_TIMEOUT, all).await.map_err(|_| ListError::SlowResolver)??;
-    Ok(List { endpoints: endpoints.into_iter().flatten().collect(), has_names })
+    Ok(List { endpoints: endpoints.into_iter().flatten().collect(), has_names: true })
 }
 
 /// The endpoint of an entry, with its name if it has one to be looked up.
@@ -155,10 +175,10 @@ fn shortened(text: &str) -> String {
 }
 
 /// The entries of a list, each with its place.
-fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Entry)>, ListError> {
+fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(Place, Entry)>, ListError> {
     let text = std::str::from_utf8(bytes).map_err(ListError::NotText)?;
     let numbered = |list: Entries| {
-        let place = |(i, entry)| (format!("backends[{i}]"), entry);
+        let place = |(i, entry)| (Place::Backend(i), entry);
         list.backends.into_iter().enumerate().map(place).collect()
     };
     if path.extension().is_some_and(|extension| extension == "toml") {
@@ -187,7 +207,7 @@ fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Entry)>, ListError>
         for (j, address) in targets.into_iter().enumerate() {
             let (zone, locality, state) = (label("zone"), label("locality"), label("state"));
             let entry = Entry { address, weight, zone, locality, state, ordinal, speed };
-            entries.push((format!("[{i}].targets[{j}]"), entry));
+            entries.push((Place::Target(i, j), entry));
         }
     }
     Ok(entries)

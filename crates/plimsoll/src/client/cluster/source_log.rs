@@ -269,8 +269,14 @@ fn log_event(cluster: &str, source: &str, event: MergeEvent) {
     }
 }
 
-/// Backends that came, changed and left. Of an address that is listed twice the first entry counts.
+/// Backends that came, changed and left. The lists have each address once.
+///
+/// Most changes are of few backends in a list of many: its equal beginning and end are skipped.
 fn difference(before: &[Endpoint], after: &[Endpoint]) -> (u64, u64, u64) {
+    let equal = before.iter().zip(after).take_while(|(before, after)| before == after).count();
+    let (before, after) = (&before[equal..], &after[equal..]);
+    let equal = before.iter().rev().zip(after.iter().rev()).take_while(|(before, after)| before == after).count();
+    let (before, after) = (&before[..before.len() - equal], &after[..after.len() - equal]);
     let [before, after] = [before, after].map(by_address);
     let former = |endpoint: &Endpoint| before.get(&endpoint.address).copied();
     let added = after.values().filter(|endpoint| former(endpoint).is_none()).count();
@@ -280,7 +286,7 @@ fn difference(before: &[Endpoint], after: &[Endpoint]) -> (u64, u64, u64) {
 }
 
 fn by_address(list: &[Endpoint]) -> HashMap<SocketAddr, &Endpoint> {
-    list.iter().rev().map(|endpoint| (endpoint.address, endpoint)).collect()
+    list.iter().map(|endpoint| (endpoint.address, endpoint)).collect()
 }
 
 fn shortened(mut text: String) -> Arc<str> {
@@ -360,6 +366,33 @@ mod tests {
         assert_eq!((change.expired, change.removed, change.reason), (1, 0, Reason::HoldExpired));
         let counts = MergeCounts { added: 5, changed: 1, removed: 1, drained: 1, held: 2, expired: 1, ..none };
         assert_eq!(account.counts, counts);
+    }
+
+    /// Beside a count by address alone, over all pairs of lists of up to four of four backends.
+    #[test]
+    fn difference_is_that_of_a_count_by_address() {
+        let heavy = |port| endpoint(port).weight(Weight::new(2.0).unwrap());
+        let digits = |code: usize| (0..4).map(move |i| code / 3_usize.pow(i) % 3);
+        let list = |code: usize, is_reversed: bool| {
+            let of = |(port, digit): (u16, usize)| [None, Some(endpoint(port)), Some(heavy(port))][digit].clone();
+            let mut list: Vec<Endpoint> = (1..=4).zip(digits(code)).filter_map(of).collect();
+            if is_reversed {
+                list.reverse();
+            }
+            list
+        };
+        for (before, after, is_reversed) in
+            (0..81).flat_map(|b| (0..81).flat_map(move |a| [(b, a, false), (b, a, true)]))
+        {
+            let pairs = || digits(before).zip(digits(after));
+            let count = |is: fn(&(usize, usize)) -> bool| pairs().filter(is).count() as u64;
+            let expected = (
+                count(|(before, after)| *before == 0 && *after > 0),
+                count(|(before, after)| *before > 0 && *after > 0 && before != after),
+                count(|(before, after)| *before > 0 && *after == 0),
+            );
+            assert_eq!(difference(&list(before, false), &list(after, is_reversed)), expected, "{before} {after}");
+        }
     }
 
     #[test]
