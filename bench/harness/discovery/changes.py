@@ -1,0 +1,159 @@
+"""Show 1: 3, 30 and 3 backends by dnsmasq and by a file, and changes of weight, under load.
+
+The admin API of plimsoll is read ten times a second. The last reading before a change is in force
+and the first after it are compared: a backend that stays must go on with its state.
+"""
+
+import json
+import statistics
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass
+
+from ..peers import Plimsoll
+from ..processes import Site
+from .contestants import DNS, FILE
+from .fleet import BACKENDS, Fleet, address, counted
+from .names import Dnsmasq, write_file
+
+_EVERY = 0.1
+# A backend whose average fell by more between two readings began anew. Latencies halve in 7 s.
+_LEAST_KEPT = 0.8
+# Seconds that a backend is in slow start, by default.
+_SLOW_START = 10
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Seconds from the start until each change, and of all."""
+
+    grow: float
+    # While the new backends are in slow start.
+    weigh_many: float
+    shrink: float
+    # After `hold`, which keeps backends that are lost at once for 30 s.
+    weigh_few: float
+    end: float
+
+
+FULL = Lengths(grow=15, weigh_many=22, shrink=50, weigh_few=105, end=120)
+QUICK = Lengths(grow=4, weigh_many=11, shrink=18, weigh_few=58, end=65)
+
+
+def _weights(count: int, first: int = 1) -> dict[str, int]:
+    return {address(number): first if number == 0 else 1 for number in range(count)}
+
+
+class Watch(threading.Thread):
+    """Readings of one proxy's backends, each with its time."""
+
+    def __init__(self, admin: int):
+        super().__init__(daemon=True)
+        self.readings: list[tuple[float, dict[str, dict]]] = []
+        self._url = f"http://127.0.0.1:{admin}/api/v1/clusters/web/backends"
+        self._ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._ended.wait(_EVERY):
+            with urllib.request.urlopen(self._url, timeout=5) as answer:
+                rows = json.load(answer)["backends"]
+            self.readings.append((time.monotonic(), {row["address"].rpartition(":")[0]: row for row in rows}))
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def _is_in_force(rows: dict[str, dict], weights: dict[str, int]) -> bool:
+    """Members as listed, and the first backend's weight relative to the others."""
+    if rows.keys() != weights.keys():
+        return False
+    first, *others = (rows[each]["weight"] / weights[each] for each in weights)
+    return all(abs(first - other) < 1e-6 for other in others)
+
+
+def compare(before: dict[str, dict], after: dict[str, dict]) -> dict:
+    """Of the backends in both readings: counts, and ratios of averages."""
+    both = [(before[each], after[each]) for each in before.keys() & after.keys()]
+
+    def ratios(key: str) -> list[float]:
+        found = [new[key] / old[key] for old, new in both if old[key]]
+        return [min(found), statistics.median(found), max(found)] if found else []
+
+    return {
+        "untouched": len(both),
+        "in_slow_start": sum(old["since_s"] < _SLOW_START for old, _ in both),
+        # Of a backend that began anew, these would be smaller.
+        "state_lost": sum(new["state"] != old["state"] or new["since_s"] < old["since_s"] for old, new in both),
+        "counts_lost": sum(new["requests"] < old["requests"] or new["failures"] < old["failures"] for old, new in both),
+        "connections": [sum(old["connections"] for old, _ in both), sum(new["connections"] for _, new in both)],
+        "connections_lost": sum(max(old["connections"] - new["connections"], 0) for old, new in both),
+        "averages_lost": sum(
+            new["latency_ms"] is None or new["latency_ms"] < old["latency_ms"] * _LEAST_KEPT for old, new in both if old["latency_ms"]
+        ),
+        "latency_ratio": ratios("latency_ms"),
+        "qps_ratio": ratios("qps"),
+        "utilization_ratio": ratios("utilization"),
+    }
+
+
+def observed(name: str, watch: Watch, began: float, until: float, weights: dict[str, int]) -> dict:
+    """One change as plimsoll put it in force."""
+    readings = watch.readings
+    for (_, before), (at, after) in zip(readings, readings[1:]):
+        if began < at < until and not _is_in_force(before, weights) and _is_in_force(after, weights):
+            return {"change": name, "seconds": at - began, **compare(before, after)}
+    return {"change": name, "seconds": None}
+
+
+def run(site: Site, lengths: Lengths) -> dict:
+    fleet = Fleet(site, BACKENDS)
+    dnsmasq = Dnsmasq(site, fleet.port)
+    file = site.directory / "web.json"
+    contestants = [FILE, *DNS]
+
+    def list_backends(weights: dict[str, int]) -> None:
+        write_file(file, fleet.port, weights)
+        dnsmasq.serve(weights)
+
+    watches: dict[str, Watch] = {}
+    try:
+        list_backends(_weights(3))
+        fleet.start_proxies(contestants, dnsmasq.port, file)
+        # HAProxy and Envoy listen before they know a backend.
+        time.sleep(5)
+        watches = {name: Watch(peer.admin_port) for name, peer in fleet.peers.items() if isinstance(peer, Plimsoll)}
+        loads = {each.name: fleet.load(each.name, lengths.end) for each in contestants}
+        start = time.monotonic()
+        steps = [
+            ("3 → 30", lengths.grow, _weights(30)),
+            ("weight 1 → 3, 30 backends", lengths.weigh_many, _weights(30, 3)),
+            ("30 → 3", lengths.shrink, _weights(3, 3)),
+            ("weight 3 → 1, 3 backends", lengths.weigh_few, _weights(3)),
+        ]
+        began = []
+        for name, at, weights in steps:
+            time.sleep(max(start + at - time.monotonic(), 0))
+            began.append(time.monotonic())
+            list_backends(weights)
+            print(f"{name} after {at} s", file=sys.stderr)
+        counts = {name: counted(load) for name, load in loads.items()}
+        ends = [*began[1:], time.monotonic()]
+        kept = {}
+        for name, watch in watches.items():
+            watch.stop()
+            # An address has no weight.
+            kept[name] = [
+                observed(step, watch, since, until, weights if name != "plimsoll, A" else dict.fromkeys(weights, 1))
+                for (step, _, weights), since, until in zip(steps, began, ends, strict=True)
+                if name != "plimsoll, A" or not step.startswith("weight")
+            ]
+        return {"lengths": vars(lengths), "counts": counts, "kept": kept}
+    finally:
+        for watch in watches.values():
+            watch.stop()
+        fleet.stop()
+        dnsmasq.stop()
