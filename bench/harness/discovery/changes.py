@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 
 from ..peers import Plimsoll
 from ..processes import Site
 from .contestants import DNS, FILE
-from .fleet import BACKENDS, Fleet, address, counted
+from .fleet import BACKENDS, Fleet, address, counted, until_undisturbed
 from .names import Dnsmasq, write_file
 
 _EVERY = 0.1
@@ -42,8 +43,8 @@ FULL = Lengths(grow=15, weigh_many=22, shrink=50, weigh_few=105, end=120)
 QUICK = Lengths(grow=4, weigh_many=11, shrink=18, weigh_few=58, end=65)
 
 
-def _weights(count: int, first: int = 1) -> dict[str, int]:
-    return {address(number): first if number == 0 else 1 for number in range(count)}
+def _weights(number_of: int, first: int = 1) -> dict[str, int]:
+    return {address(number): first if number == 0 else 1 for number in range(number_of)}
 
 
 class Watch(threading.Thread):
@@ -110,6 +111,18 @@ def observed(name: str, watch: Watch, began: float, until: float, weights: dict[
 
 
 def run(site: Site, lengths: Lengths) -> dict:
+    attempts = count(1)
+
+    def attempt() -> dict:
+        home = site.directory / str(next(attempts))
+        home.mkdir()
+        return _measure(replace(site, directory=home), lengths)
+
+    made, discarded = until_undisturbed("changes", attempt, lambda made: list(made["counts"].values()))
+    return made | {"discarded": discarded}
+
+
+def _measure(site: Site, lengths: Lengths) -> dict:
     fleet = Fleet(site, BACKENDS)
     dnsmasq = Dnsmasq(site, fleet.port)
     file = site.directory / "web.json"

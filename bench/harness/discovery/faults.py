@@ -4,10 +4,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 
 from ..processes import Site
 from .contestants import DNS
-from .fleet import Fleet, address, counted
+from .fleet import Fleet, address, counted, until_undisturbed
 from .names import FaultyServer
 
 _ALL = [address(number) for number in range(3)]
@@ -91,27 +92,41 @@ def plan(fleet: Fleet, server: FaultyServer, lengths: Lengths) -> list[Part]:
     return parts
 
 
+def _measure(fleet: Fleet, parts: list[Part]) -> dict:
+    """By contestant and part: the counts of the load."""
+    counts: dict[str, dict] = {}
+    for part in parts:
+        loads = {each.name: fleet.load(each.name, part.seconds) for each in DNS}
+        part.change()
+        for name, load in loads.items():
+            counts.setdefault(name, {})[part.name] = counted(load)
+        failed = {name: of[part.name]["failed"] for name, of in counts.items() if of[part.name]["failed"]}
+        print(f"{part.phase}, {part.name}: failed {failed or 'none'}", file=sys.stderr)
+    return {"counts": counts}
+
+
 def run(site: Site, lengths: Lengths) -> dict:
-    """By phase, contestant and part: the counts of the load."""
+    """By phase: what `_measure` gives; and the discarded attempts."""
     fleet = Fleet(site, len(_ALL))
     server = FaultyServer(fleet.port)
     server.members = _ALL
+    phases, discarded = {}, []
     try:
         fleet.start_proxies(DNS, server.port)
         # HAProxy and Envoy listen before they know a backend.
         time.sleep(5)
-        phases: dict = {}
-        for number, part in enumerate(plan(fleet, server, lengths)):
-            loads = {each.name: fleet.load(each.name, part.seconds, number + 1) for each in DNS}
-            part.change()
-            for name, load in loads.items():
-                phases.setdefault(part.phase, {}).setdefault(name, {})[part.name] = counted(load)
-            failed = {name: count for name, of in phases[part.phase].items() if (count := of[part.name]["failed"])}
-            print(f"{part.phase}, {part.name}: failed {failed or 'none'}", file=sys.stderr)
-        return phases
+        for phase, parts in groupby(plan(fleet, server, lengths), key=lambda part: part.phase):
+            of_phase = list(parts)
+            phases[phase], more = until_undisturbed(phase, lambda of_phase=of_phase: _measure(fleet, of_phase), _loads)
+            discarded += more
+        return {"phases": phases, "discarded": discarded}
     finally:
         fleet.stop()
         server.set("stopped")
+
+
+def _loads(made: dict) -> list[dict]:
+    return [load for parts in made["counts"].values() for load in parts.values()]
 
 
 def still_sent(parts: dict, removed: int) -> int:

@@ -2,7 +2,7 @@
 
 from .contestants import DNS, FILE
 from .faults import largest_share, still_sent
-from .fleet import RATE
+from .fleet import MAX_SEND_LAG_MS, RATE
 
 _OURS = {each.name for each in [FILE, *DNS] if each.is_ours}
 _LOST = ("state_lost", "counts_lost", "connections_lost", "averages_lost")
@@ -30,8 +30,8 @@ def missed(result: dict) -> list[str]:
                 found.append(f"changes, {name}, {step['change']}: never in force")
             elif lost := {key: step[key] for key in _LOST if step[key]}:
                 found.append(f"changes, {name}, {step['change']}: {lost}")
-    for phase, contestants in result.get("faults", {}).items():
-        for name, parts in contestants.items():
+    for phase, made in result.get("faults", {"phases": {}})["phases"].items():
+        for name, parts in made["counts"].items():
             for part, count in parts.items():
                 if name in _OURS and count["failed"]:
                     found.append(f"{phase}, {part}, {name}: {count['failed']} failed {count['kinds']}")
@@ -71,13 +71,15 @@ def _changes(changes: dict) -> list[str]:
     return [*lines, *_table([*head, "averages anew"], rows), ""]
 
 
-def _faults(phases: dict) -> list[str]:
+def _faults(made: dict) -> list[str]:
+    phases = {phase: of["counts"] for phase, of in made["phases"].items()}
+    late = {phase for phase, of in made["phases"].items() if of["send_lag_p99_ms"] > MAX_SEND_LAG_MS}
     names = list(next(iter(phases.values())))
     lines = ["## DNS that fails", "", f"{RATE} requests/s for each proxy, all at the same time. Failed, and its share:", ""]
     rows = []
     for phase, contestants in phases.items():
         seconds = sum(part["requests"] for part in contestants[names[0]].values()) / RATE
-        rows.append([f"{phase}, {seconds:.0f} s", *(_share(*_failed(contestants[name])) for name in names)])
+        rows.append([f"{phase}, {seconds:.0f} s{' (!)' if phase in late else ''}", *(_share(*_failed(contestants[name])) for name in names)])
     sums = {name: [_failed(contestants[name]) for contestants in phases.values()] for name in names}
     totals = {name: (sum(failed for failed, _ in of), sum(requests for _, requests in of)) for name, of in sums.items()}
     rows.append(["all", *(_share(*totals[name]) for name in names)])
@@ -95,6 +97,25 @@ def _faults(phases: dict) -> list[str]:
     return [*lines, *_table(["", *names], rows), ""]
 
 
+def _discarded(result: dict) -> list[str]:
+    """Attempts in which the machine was busy, with their failures."""
+    lines = []
+    for show in ("changes", "faults"):
+        for each in result.get(show, {}).get("discarded", []):
+            of_show = each["counts"]["counts"]
+            failed = {
+                name: count
+                for name, counts in of_show.items()
+                if (count := counts["failed"] if show == "changes" else _failed(counts)[0])
+            }
+            text = ", ".join(f"{name} {count:,}" for name, count in failed.items()) or "none"
+            lines.append(f"- {each['name']}: sent {each['send_lag_p99_ms']:.0f} ms late; failed: {text}")
+    if not lines:
+        return []
+    limit = f"Discarded and repeated for all proxies, since the load sent more than {MAX_SEND_LAG_MS} ms late (p99)"
+    return [f"{limit}; (!) marks a phase that was late in each attempt:", "", *lines, ""]
+
+
 def markdown(result: dict) -> str:
     lines = [f"# Discovery: backends that change, DNS that fails, {result['date']}", ""]
     lines += [f"- **{name}**: {says}" for name, says in result["contestants"].items()] + [""]
@@ -102,6 +123,7 @@ def markdown(result: dict) -> str:
         lines += _changes(result["changes"])
     if "faults" in result:
         lines += _faults(result["faults"])
+    lines += _discarded(result)
     described = result["machine"]
     lines += ["Missed by plimsoll:" if result["missed"] else "plimsoll failed no request, and no untouched backend lost its state.", ""]
     lines += [f"- {each}" for each in result["missed"]] + [""] * bool(result["missed"])
