@@ -43,37 +43,70 @@ FULL = Lengths(grow=15, weigh_many=22, shrink=50, weigh_few=105, end=120)
 QUICK = Lengths(grow=4, weigh_many=11, shrink=18, weigh_few=58, end=65)
 
 
+@dataclass(frozen=True)
+class Step:
+    name: str
+    at: float
+    weights: dict[str, int]
+
+    @property
+    def is_weight(self) -> bool:
+        return self.name.startswith("weight")
+
+
 def _weights(number_of: int, first: int = 1) -> dict[str, int]:
     return {address(number): first if number == 0 else 1 for number in range(number_of)}
 
 
+@dataclass(frozen=True)
+class Reading:
+    at: float
+    # Changes of backends by the source so far, in place. Read before `rows`.
+    changed: int
+    # By IP address.
+    rows: dict[str, dict]
+
+
 class Watch(threading.Thread):
-    """Readings of one proxy's backends, each with its time."""
+    """Readings of one proxy's backends."""
 
     def __init__(self, admin: int):
         super().__init__(daemon=True)
-        self.readings: list[tuple[float, dict[str, dict]]] = []
-        self._url = f"http://127.0.0.1:{admin}/api/v1/clusters/web/backends"
+        self.readings: list[Reading] = []
+        self._cluster = f"http://127.0.0.1:{admin}/api/v1/clusters/web"
         self._ended = threading.Event()
         self.start()
 
     def run(self) -> None:
         while not self._ended.wait(_EVERY):
-            with urllib.request.urlopen(self._url, timeout=5) as answer:
-                rows = json.load(answer)["backends"]
-            self.readings.append((time.monotonic(), {row["address"].rpartition(":")[0]: row for row in rows}))
+            at, cluster = time.monotonic(), _get(self._cluster)
+            rows = _get(f"{self._cluster}/backends")["backends"]
+            by_address = {row["address"].rpartition(":")[0]: row for row in rows}
+            self.readings.append(Reading(at, cluster["discovery"]["changes"]["changed"], by_address))
 
     def stop(self) -> None:
         self._ended.set()
         self.join()
 
 
-def _is_in_force(rows: dict[str, dict], weights: dict[str, int]) -> bool:
-    """Members as listed, and the first backend's weight relative to the others."""
-    if rows.keys() != weights.keys():
-        return False
-    first, *others = (rows[each]["weight"] / weights[each] for each in weights)
-    return all(abs(first - other) < 1e-6 for other in others)
+def _get(url: str) -> dict:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return json.load(answer)
+
+
+def connections_closed(before: dict[str, dict], after: dict[str, dict]) -> int:
+    return sum(max(before[each]["connections"] - after[each]["connections"], 0) for each in before.keys() & after.keys())
+
+
+def closed_elsewhere(watch: Watch, began: list[float], steps: list[dict]) -> dict:
+    """Closed connections between readings more than a second away from any change in force."""
+    times = [since + step["seconds"] for since, step in zip(began, steps) if step["seconds"] is not None]
+    closed = [
+        connections_closed(before.rows, after.rows)
+        for before, after in zip(watch.readings, watch.readings[1:])
+        if all(abs(after.at - time) > 1 for time in times)
+    ]
+    return {"pairs": len(closed), "with_closed": sum(map(bool, closed)), "most": max(closed, default=0)}
 
 
 def compare(before: dict[str, dict], after: dict[str, dict]) -> dict:
@@ -91,7 +124,9 @@ def compare(before: dict[str, dict], after: dict[str, dict]) -> dict:
         "state_lost": sum(new["state"] != old["state"] or new["since_s"] < old["since_s"] for old, new in both),
         "counts_lost": sum(new["requests"] < old["requests"] or new["failures"] < old["failures"] for old, new in both),
         "connections": [sum(old["connections"] for old, _ in both), sum(new["connections"] for _, new in both)],
-        "connections_lost": sum(max(old["connections"] - new["connections"], 0) for old, new in both),
+        "connections_closed": connections_closed(before, after),
+        # Idle connections are closed at any time; a backend that began anew has hardly any left.
+        "connections_lost": sum(new["connections"] < old["connections"] / 2 for old, new in both),
         "averages_lost": sum(
             new["latency_ms"] is None or new["latency_ms"] < old["latency_ms"] * _LEAST_KEPT for old, new in both if old["latency_ms"]
         ),
@@ -101,13 +136,17 @@ def compare(before: dict[str, dict], after: dict[str, dict]) -> dict:
     }
 
 
-def observed(name: str, watch: Watch, began: float, until: float, weights: dict[str, int]) -> dict:
+def observed(step: Step, watch: Watch, began: float, until: float) -> dict:
     """One change as plimsoll put it in force."""
     readings = watch.readings
-    for (_, before), (at, after) in zip(readings, readings[1:]):
-        if began < at < until and not _is_in_force(before, weights) and _is_in_force(after, weights):
-            return {"change": name, "seconds": at - began, **compare(before, after)}
-    return {"change": name, "seconds": None}
+    start = next((reading for reading in reversed(readings) if reading.at < began), readings[0])
+    for older, before, after in zip(readings, readings[1:], readings[2:]):
+        is_changed = after.changed > start.changed if step.is_weight else after.rows.keys() == step.weights.keys()
+        if began < after.at < until and is_changed:
+            # The change may fall between the counter and the rows of one reading.
+            first = older if step.is_weight else before
+            return {"change": step.name, "seconds": after.at - began, **compare(first.rows, after.rows)}
+    return {"change": step.name, "seconds": None}
 
 
 def run(site: Site, lengths: Lengths) -> dict:
@@ -142,29 +181,31 @@ def _measure(site: Site, lengths: Lengths) -> dict:
         loads = {each.name: fleet.load(each.name, lengths.end) for each in contestants}
         start = time.monotonic()
         steps = [
-            ("3 → 30", lengths.grow, _weights(30)),
-            ("weight 1 → 3, 30 backends", lengths.weigh_many, _weights(30, 3)),
-            ("30 → 3", lengths.shrink, _weights(3, 3)),
-            ("weight 3 → 1, 3 backends", lengths.weigh_few, _weights(3)),
+            Step("3 → 30", lengths.grow, _weights(30)),
+            Step("weight 1 → 3, 30 backends", lengths.weigh_many, _weights(30, 3)),
+            Step("30 → 3", lengths.shrink, _weights(3, 3)),
+            Step("weight 3 → 1, 3 backends", lengths.weigh_few, _weights(3)),
         ]
         began = []
-        for name, at, weights in steps:
-            time.sleep(max(start + at - time.monotonic(), 0))
+        for step in steps:
+            time.sleep(max(start + step.at - time.monotonic(), 0))
             began.append(time.monotonic())
-            list_backends(weights)
-            print(f"{name} after {at} s", file=sys.stderr)
+            list_backends(step.weights)
+            print(f"{step.name} after {step.at} s", file=sys.stderr)
         counts = {name: counted(load) for name, load in loads.items()}
         ends = [*began[1:], time.monotonic()]
-        kept = {}
+        kept, elsewhere = {}, {}
         for name, watch in watches.items():
             watch.stop()
             # An address has no weight.
-            kept[name] = [
-                observed(step, watch, since, until, weights if name != "plimsoll, A" else dict.fromkeys(weights, 1))
-                for (step, _, weights), since, until in zip(steps, began, ends, strict=True)
-                if name != "plimsoll, A" or not step.startswith("weight")
+            own = [
+                (step, since, until)
+                for step, since, until in zip(steps, began, ends, strict=True)
+                if not (step.is_weight and name == "plimsoll, A")
             ]
-        return {"lengths": vars(lengths), "counts": counts, "kept": kept}
+            kept[name] = [observed(step, watch, since, until) for step, since, until in own]
+            elsewhere[name] = closed_elsewhere(watch, [since for _, since, _ in own], kept[name])
+        return {"lengths": vars(lengths), "counts": counts, "kept": kept, "closed_elsewhere": elsewhere}
     finally:
         for watch in watches.values():
             watch.stop()

@@ -29,6 +29,8 @@ class Source(Setup):
 class DnsPlimsoll(Plimsoll):
     """Addresses of a name; every other setting is a default."""
 
+    policy = ""
+
     def discovery(self) -> str:
         return f'dns = "{NAME}.:{self.setup.port}"\nresolver = "127.0.0.1:{self.setup.resolver}"'
 
@@ -43,6 +45,8 @@ listen = "127.0.0.1:{self.admin_port}"
 address = "127.0.0.1:{self.port}"
 [[routes]]
 cluster = "web"
+[clusters.web]
+{self.policy}
 [clusters.web.discovery]
 {self.discovery()}
 [clusters.web.health]
@@ -59,6 +63,10 @@ class SrvPlimsoll(DnsPlimsoll):
 
 
 class FilePlimsoll(DnsPlimsoll):
+    """`round-robin`: `weighted`, the default, uses a listed weight only until load reports arrive."""
+
+    policy = 'policy = "round-robin"'
+
     def discovery(self) -> str:
         return f'file = "{self.setup.file}"'
 
@@ -177,7 +185,7 @@ class Contestant:
         return issubclass(self.proxy, Plimsoll)
 
 
-FILE = Contestant("plimsoll, file", FilePlimsoll, "source `file`, all defaults")
+FILE = Contestant("plimsoll, file", FilePlimsoll, "source `file`, policy `round-robin`, which obeys weights; else defaults")
 DNS = [
     Contestant("plimsoll, A", DnsPlimsoll, "source `dns`, all defaults, HTTP checks every 10 s"),
     Contestant("plimsoll, SRV", SrvPlimsoll, "source `srv`, all defaults, HTTP checks every 10 s"),

@@ -47,7 +47,7 @@ def _changes(changes: dict) -> list[str]:
     rows = [[name, f"{count['requests']:,}", _share(count["failed"], count["requests"])] for name, count in changes["counts"].items()]
     lines = ["## 3 → 30 → 3 backends", "", f"dnsmasq and a file, {RATE} requests/s for {end:g} s for each proxy.", ""]
     lines += _table(["", "requests", "failed"], rows)
-    lines += ["", "plimsoll's API, one reading before a change is in force and the next one, 0.1 s later.", ""]
+    lines += ["", "plimsoll's API, before and after a change is in force, 0.1 to 0.2 s apart. A backend began anew if its state or its age, counts or averages fell.", ""]
     rows = []
     for name, steps in changes["kept"].items():
         for step in steps:
@@ -68,7 +68,13 @@ def _changes(changes: dict) -> list[str]:
                 ]
             )
     head = ["change", "in force after", "untouched (in slow start)", "state anew", "counts anew", "connections", "latency average, new ÷ old"]
-    return [*lines, *_table([*head, "averages anew"], rows), ""]
+    lines += [*_table([*head, "averages anew"], rows), ""]
+    lines += ["Idle connections are closed at any time. Without a change, from one reading to the next:", ""]
+    lines += [
+        f"- {name}: connections closed in {of['with_closed']} of {of['pairs']} pairs of readings, at most {of['most']} at once"
+        for name, of in changes["closed_elsewhere"].items()
+    ]
+    return [*lines, ""]
 
 
 def _faults(made: dict) -> list[str]:
