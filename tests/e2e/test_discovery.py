@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 
-from harness.fleet import PLIMSOLL, Fleet, Proxy, config, http
+from harness.fleet import PLIMSOLL, UNTIL_FINISHED, Fleet, Proxy, config, finish, http
 from harness.process import run, wait_until
 
 BACKEND = ("--cost", "fixed:200us", "--wait", "fixed:10ms")
@@ -34,7 +34,7 @@ def test_backends_come_and_go_under_load_without_a_failed_request(fleet: Fleet) 
     write(path, backends[:3])
     proxy = start(fleet, path)
     proxy.admin.wait_for_healthy(3)
-    load = fleet.load(proxy.url, "--rate", "300", "--duration", "20s", "--connections", "8")
+    load = fleet.load(proxy.url, "--rate", "300", "--duration", UNTIL_FINISHED, "--connections", "8")
     stays = backends[0]
     # Never more than half less at once: that would be held. Then as many others, and back.
     for members in (backends, backends[:5], backends[:3], [stays, *backends[5:7]], backends[:3]):
@@ -49,7 +49,7 @@ def test_backends_come_and_go_under_load_without_a_failed_request(fleet: Fleet) 
     assert after["since_s"] > before["since_s"]
     assert after["requests"] >= before["requests"] > 0
     assert after["connections"] >= before["connections"] > 0
-    counted = load.result()
+    (counted,) = finish(proxy, load)
     assert counted.failed == 0, counted.raw
 
 

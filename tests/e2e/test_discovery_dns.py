@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.dns import A, SERVFAIL, SRV, DnsServer, address, srv
-from harness.fleet import Fleet, Proxy, config, http
+from harness.fleet import UNTIL_FINISHED, Fleet, Proxy, config, finish, http
 from harness.process import Process, find_program, free_port, wait_until
 
 BACKEND = ("--cost", "fixed:200us", "--wait", "fixed:10ms")
@@ -63,7 +63,7 @@ def test_dnsmasq_lists_3_then_30_then_3_backends_without_a_failed_request(fleet:
     dnsmasq.serve(ports[:3])
     proxy = start(fleet, f'srv = "_http._tcp.web.internal"\nresolver = "127.0.0.1:{dnsmasq.port}"\nhold = "2s"')
     proxy.admin.wait_for_healthy(3)
-    load = fleet.load(proxy.url, "--rate", "200", "--duration", "22s", "--connections", "8")
+    load = fleet.load(proxy.url, "--rate", "200", "--duration", UNTIL_FINISHED, "--connections", "8")
     # Thirty records are more than a datagram: dnsmasq truncates, and they come by TCP.
     dnsmasq.serve(ports)
     wait_for_members(proxy, addresses, 12)
@@ -73,7 +73,7 @@ def test_dnsmasq_lists_3_then_30_then_3_backends_without_a_failed_request(fleet:
     assert set(proxy.admin.backends()) == set(addresses)
     dnsmasq.serve(ports[:3])
     wait_for_members(proxy, addresses[:3], 12)
-    counted = load.result()
+    (counted,) = finish(proxy, load)
     assert counted.failed == 0, counted.raw
 
 
@@ -86,7 +86,7 @@ def test_wrong_answers_change_nothing(fleet: Fleet, dns: DnsServer) -> None:
     dns.records[(name, SRV)] = whole
     proxy = start(fleet, f'srv = "{name}"\nresolver = "{dns.address}"')
     proxy.admin.wait_for_healthy(4)
-    load = fleet.load(proxy.url, "--rate", "200", "--duration", "12s", "--connections", "8")
+    load = fleet.load(proxy.url, "--rate", "200", "--duration", UNTIL_FINISHED, "--connections", "8")
 
     def works_again(times: int) -> None:
         wait_until("it works again", lambda: proxy.output().count("discovery works again") == times, SEEN)
@@ -112,7 +112,10 @@ def test_wrong_answers_change_nothing(fleet: Fleet, dns: DnsServer) -> None:
     del dns.records[("target.internal", A)]
     assert http(proxy.url)[0] == 200
     dns.records[("target.internal", A)] = [address("127.0.0.1")]
-    counted = load.result()
+    # Each TTL, for some more answers.
+    before = dns.asked[(name, SRV)]
+    wait_until("it is asked again", lambda: dns.asked[(name, SRV)] >= before + 2)
+    (counted,) = finish(proxy, load)
     assert counted.failed == 0, counted.raw
     assert set(proxy.admin.backends()) == addresses
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from harness.fleet import PLIMSOLL, Fleet, Proxy, config
+from harness.fleet import PLIMSOLL, UNTIL_FINISHED, Fleet, Proxy, config, finish
 from harness.process import free_port, run, wait_until
 
 # Requests wait for a while in the backend, so that at each moment some are in flight everywhere.
@@ -156,20 +156,19 @@ def test_killed_member_is_replaced_at_once_and_given_back_on_return(fleet: Fleet
     before = members(proxy)
     victim = next(backend for backend in backends if backend.address in before)
     # A closed loop of 16: at each moment some five requests wait in each member, and no more than 16.
-    load = fleet.load(proxy.url, "--concurrency", "16", "--duration", "10s")
+    load = fleet.load(proxy.url, "--concurrency", "16", "--duration", UNTIL_FINISHED)
     wait_until("traffic at the victim", lambda: proxy.admin.backends()[victim.address]["requests"] > 100)
     victim.kill()
     wait_until("a fourth member in its place", lambda: len(healthy(proxy) - {victim.address}) == 3, 2)
     # It stays a member, since somebody has to see it return.
     assert members(proxy) > before and len(members(proxy)) == 4
-    while_gone = fleet.load_now(proxy.url, "--rate", "200", "--duration", "2s")
+    while_gone = fleet.load_now(proxy.url, "--rate", "200", "--duration", "1s")
     assert while_gone.failed == 0 and victim.address not in while_gone.by_backend
     fleet.again(victim)
     wait_until("the first subset", lambda: members(proxy) == before and healthy(proxy) == before, 10)
     afterwards = fleet.load_now(proxy.url, "--requests", "300")
     assert afterwards.failed == 0 and set(afterwards.by_backend) <= before
-    assert load.running(), "the load ended before the return"
-    counted = load.result()
+    (counted,) = finish(proxy, load)
     assert counted.failed <= 16, f"more failed than were in flight: {counted.raw}"
 
 
@@ -178,15 +177,14 @@ def test_lame_duck_member_is_replaced_without_loss(fleet: Fleet) -> None:
     proxy = fleet.proxy([backend.address for backend in backends], further=subset("rocksteadier", 2, 1))
     proxy.admin.wait_for_healthy(2)
     before = members(proxy)
-    load = fleet.load(proxy.url, "--rate", "200", "--duration", "10s", "--connections", "8")
+    load = fleet.load(proxy.url, "--rate", "200", "--duration", UNTIL_FINISHED, "--connections", "8")
     for backend in [backend for backend in backends if backend.address in before]:
         backend.signal(signal.SIGTERM)
         assert backend.wait(20) == 0
         wait_until("two that work", lambda: len(healthy(proxy)) == 2, 3)
         fleet.again(backend)
         wait_until("the first two", lambda: members(proxy) == healthy(proxy) == before, 10)
-    assert load.running(), "the restarts took longer than the load"
-    counted = load.result()
+    (counted,) = finish(proxy, load)
     assert counted.failed == 0, counted.raw
 
 
@@ -195,7 +193,7 @@ def test_reloads_keep_what_stays_and_lose_no_request(fleet: Fleet) -> None:
     proxy = fleet.proxy(addresses, further=subset("rocksteadier", 3, 2))
     proxy.admin.wait_for_healthy(3)
     loads = [
-        fleet.load(proxy.url, "--protocol", protocol, "--rate", "100", "--duration", "12s", "--connections", "4")
+        fleet.load(proxy.url, "--protocol", protocol, "--rate", "100", "--duration", UNTIL_FINISHED, "--connections", "4")
         for protocol in ("http1", "grpc")
     ]
     steps = [
@@ -220,9 +218,7 @@ def test_reloads_keep_what_stays_and_lose_no_request(fleet: Fleet) -> None:
             # Of one order it is always the head.
             assert set(after) <= set(before) or set(before) <= set(after)
     assert members(proxy) == first
-    assert all(load.running() for load in loads), "the reloads took longer than the load"
-    for load in loads:
-        counted = load.result()
+    for counted in finish(proxy, *loads):
         assert counted.failed == 0, counted.raw
 
 
@@ -231,11 +227,11 @@ def test_another_backend_moves_at_most_one_member(fleet: Fleet) -> None:
     proxy = fleet.proxy(addresses[:7], further=subset("rocksteadier", 3, 1))
     proxy.admin.wait_for_healthy(3)
     before = members(proxy)
-    load = fleet.load(proxy.url, "--rate", "200", "--duration", "4s")
+    load = fleet.load(proxy.url, "--rate", "200", "--duration", UNTIL_FINISHED)
     reload(fleet, proxy, addresses, further=subset("rocksteadier", 3, 1))
     wait_until("eight are known", lambda: known_backends(proxy) == 8, 5)
     assert members(proxy) - before <= {addresses[7]}
-    assert load.result().failed == 0
+    assert finish(proxy, load)[0].failed == 0
 
 
 def test_subset_has_its_share_of_each_zone_and_outlives_one(fleet: Fleet) -> None:
@@ -255,7 +251,7 @@ def test_subset_has_its_share_of_each_zone_and_outlives_one(fleet: Fleet) -> Non
         proxy.admin.wait_for_healthy(3)
         assert sorted(zone[address] for address in members(proxy)) == ["a", "b", "c"]
     proxy = started[-1]
-    load = fleet.load(proxy.url, "--concurrency", "8", "--duration", "5s")
+    load = fleet.load(proxy.url, "--concurrency", "8", "--duration", UNTIL_FINISHED)
     wait_until("traffic in zone a", lambda: proxy.admin.clusters()[0]["requests"] > 100)
     for backend in backends[:3]:
         backend.kill()
@@ -266,7 +262,7 @@ def test_subset_has_its_share_of_each_zone_and_outlives_one(fleet: Fleet) -> Non
 
     wait_until("three of the other zones", of_other_zones, 4)
     assert fleet.load_now(proxy.url, "--requests", "200").failed == 0
-    counted = load.result()
+    (counted,) = finish(proxy, load)
     assert counted.failed <= 8, f"more failed than were in flight: {counted.raw}"
 
 

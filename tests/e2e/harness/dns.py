@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+from collections import Counter
 
 from .process import free_port
 
@@ -34,6 +35,8 @@ class DnsServer:
         self.truncates = False
         self.silent = False
         self.by_tcp = 0
+        # Questions by name and type.
+        self.asked: Counter[tuple[str, int]] = Counter()
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind(("127.0.0.1", self.port))
         self._tcp = socket.create_server(("127.0.0.1", self.port))
@@ -62,6 +65,7 @@ class DnsServer:
             at += 1 + length
         (kind,) = struct.unpack(">H", question[at + 1 : at + 3])
         name = ".".join(labels)
+        self.asked[(name, kind)] += 1
         records = self.records.get((name, kind), [])
         known = any(name == other for other, _ in self.records)
         code = self.code or (0 if known else NXDOMAIN)

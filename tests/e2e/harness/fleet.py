@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -22,6 +23,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PLIMSOLL = os.environ.get("PLIMSOLL_BIN", str(ROOT / "target/release/plimsoll"))
 
 P = TypeVar("P", bound=Process)
+# Load after the last step of a test: a failure that the step causes shows in this time.
+SETTLE_SECONDS = 1.0
+# Of a load that `finish` ends: longer than any test.
+UNTIL_FINISHED = "3m"
 
 
 def http(
@@ -161,6 +166,30 @@ class RunningLoad(Process):
 
     def running(self) -> bool:
         return self.exit_code is None
+
+
+def finish(proxy: Proxy, *loads: RunningLoad) -> list[Load]:
+    """Ends loads that run for longer than a test needs, and returns their results.
+
+    An interrupted load does not count the requests that it still waits for. So the loads pause first, until the proxy has no
+    request in flight: a request that hangs fails the test here.
+    """
+    time.sleep(SETTLE_SECONDS)
+    for load in loads:
+        assert load.running(), f"{load.name} ended before the test: {load.output()}"
+        load.signal(signal.SIGSTOP)
+    wait_until("no request hangs", lambda: is_idle(proxy), 15)
+    for load in loads:
+        load.interrupt()
+        load.signal(signal.SIGCONT)
+    return [load.result() for load in loads]
+
+
+def is_idle(proxy: Proxy) -> bool:
+    """Whether no request waits in the proxy or at a backend."""
+    clusters = proxy.admin.clusters()
+    waiting = sum(cluster["waiting"] for cluster in clusters)
+    return waiting == 0 and all(row["in_flight"] == 0 for cluster in clusters for row in proxy.admin.backends(cluster["name"]).values())
 
 
 class Fleet:
