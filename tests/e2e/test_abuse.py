@@ -16,8 +16,10 @@ from harness.slowhttptest import MODES, SlowHttpTest
 
 MIB = 1 << 20
 SLOW_CONNECTIONS = 2_000
-SLOW_SECONDS = 10
+SLOW_SECONDS = 8
 FLOOD_SECONDS = 4
+# The honest load beside a flood, which is ended within a second.
+HONEST_SECONDS = 2
 FLOODERS = 4
 # A connection in the midst of a body holds what was read and is not taken yet, as much as nginx holds by default.
 SLOW_MEMORY = SLOW_CONNECTIONS * 64 * 1024
@@ -130,11 +132,11 @@ def test_bodies_in_single_bytes_hold_no_more_than_they_have(target: Target) -> N
 def test_flood_of_frames_is_ended(target: Target, name: str) -> None:
     before = target.ended()
     with ThreadPoolExecutor(FLOODERS + 1) as pool, Memory(target.proxy) as memory:
-        load = pool.submit(honest, target, FLOOD_SECONDS + 1)
+        load = pool.submit(honest, target, HONEST_SECONDS)
         floods = [pool.submit(attack.flood, target.proxy.port, attack.FLOODS[name], FLOOD_SECONDS) for _ in range(FLOODERS)]
         ended = [flood.result() for flood in floods]
         counted = load.result()
-    assert counted.errors == "" and counted.requests > 500, counted
+    assert counted.errors == "" and counted.requests > 200, counted
     assert memory.grown < FLOOD_MEMORY, f"{memory.grown / MIB:.0f} MiB more"
     assert all(end.by_peer for end in ended), ended
     assert target.ended() >= before + FLOODERS

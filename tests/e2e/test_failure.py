@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from harness.fleet import Fleet
+from harness.fleet import UNTIL_FINISHED, Fleet, finish
 from harness.http1 import Connection
 from harness.process import wait_until
 
@@ -19,17 +19,17 @@ def test_killed_backend_costs_only_what_was_in_flight_there(fleet: Fleet) -> Non
     proxy.admin.wait_for_healthy(4)
     victim = backends[0]
     # A closed loop of 32: at each moment about 8 requests wait in each backend.
-    load = fleet.load(proxy.url, "--concurrency", "32", "--duration", "8s")
+    load = fleet.load(proxy.url, "--concurrency", "32", "--duration", UNTIL_FINISHED)
     wait_until("traffic at the victim", lambda: proxy.admin.backends()[victim.address]["requests"] > 200)
 
     in_flight = max(proxy.admin.backends()[victim.address]["in_flight"] for _ in range(50))
     victim.kill()
     time.sleep(1.0)  # the second that the promise allows, not a wait for a condition
-    later = fleet.load_now(proxy.url, "--rate", "300", "--duration", "4s")
+    later = fleet.load_now(proxy.url, "--rate", "300", "--duration", "2s")
     assert later.failed == 0, later.raw
     assert victim.address not in later.by_backend
 
-    counted = load.result()
+    (counted,) = finish(proxy, load)
     assert 0 < in_flight <= 32
     assert counted.failed <= in_flight, f"{counted.failed} failed, {in_flight} were in flight: {counted.raw}"
 

@@ -76,7 +76,7 @@ def test_first_request_is_balanced_within_a_second_of_start(fleet: Fleet) -> Non
 def test_wrk_sees_no_error_over_two_nginx(fleet: Fleet) -> None:
     addresses = [fleet.nginx(), fleet.nginx()]
     proxy = fleet.proxy_to(addresses)
-    result = wrk(proxy.url, seconds=10)
+    result = wrk(proxy.url, seconds=3)
     assert result.errors == ""
     assert result.requests > 1000
     served = {address: row["requests"] for address, row in proxy.admin.backends().items()}

@@ -18,7 +18,7 @@ from harness.process import Process, free_port, wait_until
 
 ATTACK_SECONDS = 30.0
 HONEST_REQUESTS = 60
-HONEST_PAUSE_SECONDS = 0.05
+HONEST_PAUSE_SECONDS = 0.02
 # An honest request takes a few milliseconds. Waiting for what is held takes seconds: 5 s in the queue for a slot.
 P99_SECONDS = 1.0
 # A backend that is not busy itself answers in a millisecond.

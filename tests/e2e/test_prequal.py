@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from xds.data.orca.v3 import orca_load_report_pb2 as orca
 
-from harness.fleet import Fleet
+from harness.fleet import UNTIL_FINISHED, Fleet, finish
 from harness.http1 import Connection
 from harness.process import wait_until
 
@@ -62,7 +62,7 @@ def test_quick_backends_are_preferred_and_nothing_fails(fleet: Fleet, protocol: 
     proxy.admin.wait_for_healthy(4)
     (cluster,) = proxy.admin.clusters()
     assert cluster["policy"] == "prequal"
-    counted = fleet.load_now(proxy.url, "--protocol", protocol, "--rate", "300", "--warmup", "2s", "--duration", "6s")
+    counted = fleet.load_now(proxy.url, "--protocol", protocol, "--rate", "300", "--warmup", "2s", "--duration", "3s")
     assert counted.failed == 0, counted.raw
     # Equal shares would be a quarter each. How the quick ones share the rest is another matter: of two that are equally
     # quick, whoever seems a trifle quicker at the time gets more.
@@ -81,7 +81,7 @@ def test_backend_that_becomes_slow_is_left_and_found_again(fleet: Fleet) -> None
     def share(wait: str, warmup: str) -> float:
         with Connection.to(moody.port) as connection:
             assert connection.request("/control", "POST", body=f'{{"wait": "{wait}"}}'.encode()).status == 200
-        counted = fleet.load_now(proxy.url, "--rate", "200", "--warmup", warmup, "--duration", "3s")
+        counted = fleet.load_now(proxy.url, "--rate", "200", "--warmup", warmup, "--duration", "2s")
         assert counted.failed == 0, counted.raw
         return counted.share(moody.address)
 
@@ -113,11 +113,11 @@ def test_killed_backend_costs_only_what_was_in_flight_there(fleet: Fleet) -> Non
     proxy = fleet.proxy([backend.address for backend in backends], cluster=PREQUAL)
     proxy.admin.wait_for_healthy(3)
     victim = backends[0]
-    load = fleet.load(proxy.url, "--concurrency", "24", "--duration", "6s")
+    load = fleet.load(proxy.url, "--concurrency", "24", "--duration", UNTIL_FINISHED)
     wait_until("traffic at the victim", lambda: proxy.admin.backends()[victim.address]["requests"] > 200)
     victim.kill()
     wait_until("the victim is known to be gone", lambda: proxy.admin.states()[victim.address] != "healthy", 2)
     later = fleet.load_now(proxy.url, "--rate", "300", "--duration", "2s")
     assert later.failed == 0 and victim.address not in later.by_backend
-    counted = load.result()
+    (counted,) = finish(proxy, load)
     assert counted.failed <= 24, counted.raw

@@ -65,7 +65,7 @@ def test_one_overloaded_backend_of_four_is_seen_by_no_client(fleet: Fleet) -> No
     proxy = fleet.proxy([full.address, *(backend.address for backend in well)], cluster=cluster)
     proxy.admin.wait_for_healthy(4)
     # Its share is 50 a second, and it can do ten.
-    load = fleet.load_now(proxy.url, "--rate", "200", "--duration", "8s")
+    load = fleet.load_now(proxy.url, "--rate", "200", "--duration", "4s")
     assert load.failed == 0, load.raw
     assert total(proxy, "retries", reason="overloaded", outcome="answered") > 0
     assert total(proxy, "retries_denied") == 0

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from harness.fleet import Backend, Fleet, Proxy, http
+from harness.fleet import UNTIL_FINISHED, Backend, Fleet, Proxy, http
 from harness.process import wait_until
 
 # One core is full at 500 requests a second.
@@ -63,13 +63,19 @@ def test_the_least_important_are_turned_away_at_four_times_the_load(fleet: Fleet
 
 def test_exempt_requests_are_served_whatever_the_load(fleet: Fleet) -> None:
     proxy = sidecar(fleet, fleet.backend(*COST))
-    load = fleet.load(proxy.url, *FOUR_TIMES, "--duration", "6s")
+    load = fleet.load(proxy.url, *FOUR_TIMES, "--duration", UNTIL_FINISHED)
     wait_until("requests are turned away", lambda: decided(proxy, decision="overloaded") > 0)
     answers = [http(f"{proxy.url}/healthz")[0] for _ in range(20)]
     assert load.running() and answers == [200] * 20
+    load.interrupt()
     load.result()
-    lines = [json.loads(line) for line in (fleet.directory / "access.log").read_text().splitlines()]
-    (line, *_) = (line for line in lines if line.get("reason") == "overloaded")
+
+    def shed_lines() -> list[dict]:
+        text = (fleet.directory / "access.log").read_text()
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if line.get("reason") == "overloaded"]
+
+    line, *_ = wait_until("the log has one", shed_lines)
     assert (line["status"], line["cluster"], line.get("backend")) == (503, "main", None)
 
 

@@ -85,21 +85,27 @@ def test_reported_costs_of_fast_and_slow_machines_agree(fleet: Fleet) -> None:
 
 
 def test_learned_costs_of_fast_and_slow_machines_agree(fleet: Fleet) -> None:
-    costs = {}
-    for speed in SPEEDS:
-        # Without --protect the backend reports no cost: the sidecar learns it from the CPU of the process.
-        proxy = sidecar(fleet, machine(fleet, speed), f"speed = {speed}")
-        metric = proxy.admin.metric
-        offered = lambda metric=metric: (
-            metric("plimsoll_offered_cost_seconds_total", cluster="main"),
-            metric("plimsoll_admission_requests_total", cluster="main", decision="admitted"),
+    # Without --protect the backend reports no cost: the sidecar learns it from the CPU of the process.
+    proxies = {speed: sidecar(fleet, machine(fleet, speed), f"speed = {speed}") for speed in SPEEDS}
+
+    def loaded() -> None:
+        """Both at once: together they need three quarters of a core."""
+        for load in [fleet.load(proxy.url, "--rate", "25", "--duration", "6s") for proxy in proxies.values()]:
+            counted = load.result()
+            assert counted.failed == 0, counted.raw
+
+    def offered(proxy: Proxy) -> tuple[float, float]:
+        return (
+            proxy.admin.metric("plimsoll_offered_cost_seconds_total", cluster="main"),
+            proxy.admin.metric("plimsoll_admission_requests_total", cluster="main", decision="admitted"),
         )
-        load = ("--rate", "25")
-        fleet.load_now(proxy.url, *load, "--duration", "6s")
-        cost, requests = offered()
-        counted = fleet.load_now(proxy.url, *load, "--duration", "6s")
-        assert counted.failed == 0, counted.raw
-        cost, requests = offered()[0] - cost, offered()[1] - requests
+
+    loaded()
+    before = {speed: offered(proxy) for speed, proxy in proxies.items()}
+    loaded()
+    costs = {}
+    for speed, proxy in proxies.items():
+        cost, requests = (now - old for now, old in zip(offered(proxy), before[speed], strict=True))
         assert requests > 100
         costs[speed] = cost / requests
         # The backend's word, in the proxy's list.
@@ -113,12 +119,13 @@ def test_learned_costs_of_fast_and_slow_machines_agree(fleet: Fleet) -> None:
 
 
 def test_customer_gets_the_same_on_fast_and_slow_machines(fleet: Fleet) -> None:
+    backends = {speed: machine(fleet, speed, "--protect", "--customer-limit", "ann=0.2") for speed in SPEEDS}
+    # Both at once: together they use a third of a core.
+    asked = ("-H", "x-customer: ann", "--rate", "40", "--warmup", "2s", "--duration", "8s")
+    loads = {speed: fleet.load(f"http://{backend.address}", *asked) for speed, backend in backends.items()}
     served = {}
-    for speed in SPEEDS:
-        backend = machine(fleet, speed, "--protect", "--customer-limit", "ann=0.2")
-        url = f"http://{backend.address}"
-        fleet.load_now(url, "-H", "x-customer: ann", "--rate", "40", "--duration", "2s")
-        counted = fleet.load_now(url, "-H", "x-customer: ann", "--rate", "40", "--duration", "8s")
+    for speed, load in loads.items():
+        counted = load.result()
         served[speed] = (counted.requests - counted.failed) / 8
     slow, fast = (served[speed] for speed in SPEEDS)
     # A fifth of a reference CPU is ten such requests a second. Without the speed, the fast machine would serve 20.
