@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 # Children are started by exec right after fork; grpc's own handling of fork only gets in the way. Before grpc is loaded.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -69,10 +69,19 @@ def scenarios_begin_early(request: pytest.FixtureRequest) -> None:
 DOC_BLOCKS: list[str] = []
 
 
+# Name of the property that brings such a line from a test, which may run in another process, to the summary.
+DOC_BLOCKS_PROPERTY = "doc-blocks"
+
+
 @pytest.fixture
-def record_doc_blocks() -> list[str]:
-    """Lines that are printed at the end of the session."""
-    return DOC_BLOCKS
+def record_doc_blocks(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Records a line that is printed at the end of the session."""
+    return lambda line: record_property(DOC_BLOCKS_PROPERTY, line)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call":
+        DOC_BLOCKS.extend(str(line) for name, line in report.user_properties if name == DOC_BLOCKS_PROPERTY)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

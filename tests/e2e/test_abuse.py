@@ -14,6 +14,8 @@ from harness.http1 import Connection, Message, answer
 from harness.process import wait_until
 from harness.slowhttptest import MODES, SlowHttpTest
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 SLOW_CONNECTIONS = 2_000
 SLOW_SECONDS = 8

@@ -11,6 +11,8 @@ from harness.fleet import Backend, Fleet, http
 from harness.process import wait_until
 from harness.rpc import work
 
+pytestmark = pytest.mark.alone
+
 MIX = "critical-plus=10,critical=30,sheddable-plus=30,sheddable=30"
 SHEDDABLE = (("x-criticality", "sheddable"),)
 # Longer than any retry that is asked for at once takes, and shorter than one that waits by the client's own policy.

@@ -8,9 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 from harness.fleet import Fleet, Proxy, http
 from harness.http1 import Connection, Message
 from harness.process import free_port, wait_until
+
+pytestmark = pytest.mark.alone
 
 OVERLOADED = "HTTP/1.1 503 Service Unavailable\r\nx-plimsoll-shed: reason=overloaded, retry=elsewhere\r\ncontent-length: 0\r\n\r\n"
 DONE = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone"

@@ -134,6 +134,8 @@ def test_stale_pid_file_is_an_error_and_signals_nobody(tmp_path: pathlib.Path) -
     ended.wait()
     file = tmp_path / "proxy.pid"
     try:
+        # Within `exec` a process has no arguments for a moment.
+        wait_until("the bystander runs", lambda: pathlib.Path(f"/proc/{bystander.pid}/cmdline").read_bytes())
         for content, reason in (
             (f"{bystander.pid}\n", f"process {bystander.pid} is `sleep`, not `plimsoll proxy`"),
             (f"{ended.pid}\n", f"no process {ended.pid} runs"),

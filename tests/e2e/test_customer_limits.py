@@ -12,6 +12,8 @@ from harness.fleet import PLIMSOLL, Backend, Fleet, Proxy, http
 from harness.process import run, wait_until
 from harness.rpc import work
 
+pytestmark = pytest.mark.alone
+
 CRAWLER, SHOP = {"x-customer": "crawler"}, {"x-customer": "shop"}
 # Any failure may be tried again, as far as the client's own policy goes.
 RETRIES = {

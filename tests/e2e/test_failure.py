@@ -9,6 +9,8 @@ from harness.fleet import UNTIL_FINISHED, Fleet, finish
 from harness.http1 import Connection
 from harness.process import wait_until
 
+pytestmark = pytest.mark.alone
+
 POLICIES = ("random", "round-robin", "least-loaded", "weighted", "p2c", "peak-ewma")
 SLOW_START = 4.0
 

@@ -17,6 +17,8 @@ from harness.fleet import PLIMSOLL, Fleet, Proxy, config, http, wrk
 from harness.http1 import Closed, Connection, Message, answer
 from harness.process import accepts, find_program, free_port, run, wait_until
 
+pytestmark = pytest.mark.alone
+
 OUTLIERS_OFF = '[clusters.main.outlier]\nconsecutive_failures = "off"\nsuccess_rate_stdev = "off"'
 
 

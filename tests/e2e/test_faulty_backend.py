@@ -17,6 +17,8 @@ from harness import http1, http2
 from harness.faulty import FAULTS, OK, Fault, answers, faulty_backends
 from harness.fleet import Fleet
 
+pytestmark = pytest.mark.alone
+
 POLICIES = ("random", "round-robin", "least-loaded", "weighted", "p2c", "peak-ewma", "prequal")
 # Who a request is for, at each of these; a fault that answers at once is asked again at once.
 CONCURRENCY = 4

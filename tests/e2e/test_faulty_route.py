@@ -12,6 +12,8 @@ from harness.fleet import Fleet, Proxy, RunningLoad
 from harness.http1 import Connection, Handler, Message, answer
 from harness.process import wait_until
 
+pytestmark = pytest.mark.alone
+
 FAULTY, HONEST = "/report/build", "/account"
 HONEST_RATE = 20
 SECONDS = 5

@@ -4,9 +4,13 @@ import json
 import pathlib
 import time
 
+import pytest
+
 from harness.fleet import PLIMSOLL, Fleet, Proxy, h2load, wrk
 from harness.http1 import Connection
 from harness.process import free_port, run, wait_until
+
+pytestmark = pytest.mark.alone
 
 # Backends differ by 4:1, and round-robin gives each the same work: its most loaded backend is far
 # over the mean.

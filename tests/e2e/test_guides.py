@@ -21,6 +21,7 @@ def blocks(guide: str) -> list[str]:
     return re.findall(r"```toml\n(?:# [\w.-]+\n)?(.*?)```", (ROOT / "docs" / guide).read_text(), re.DOTALL)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(WAIT)
 def test_figures_and_tables_are_what_the_scenarios_give(scenarios: Scenarios) -> None:
     done = scenarios.figures

@@ -16,6 +16,8 @@ from harness.holders import Holders
 from harness.http1 import Connection
 from harness.process import Process, free_port, wait_until
 
+pytestmark = pytest.mark.alone
+
 ATTACK_SECONDS = 30.0
 HONEST_REQUESTS = 60
 HONEST_PAUSE_SECONDS = 0.02

@@ -24,6 +24,8 @@ sys.path.append(str(ROOT / "bench"))
 
 from predictions import compare, forecast, real, setups  # noqa: E402
 
+pytestmark = pytest.mark.alone
+
 SEEDS = range(1, 101)
 T = 6.0
 # The 99th percentile over the median. Expensive requests wait for cheap ones where they share the core; in order all wait alike.

@@ -12,6 +12,8 @@ from harness.fleet import UNTIL_FINISHED, Fleet, finish
 from harness.http1 import Connection
 from harness.process import wait_until
 
+pytestmark = pytest.mark.alone
+
 PREQUAL = 'policy = "prequal"'
 OUTLIERS_OFF = '[clusters.main.outlier]\nconsecutive_failures = "off"\nsuccess_rate_stdev = "off"'
 QUICK = ("--cost", "fixed:100us", "--wait", "fixed:4ms", "--cores", "64")

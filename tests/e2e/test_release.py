@@ -2,8 +2,12 @@
 
 import sys
 
+import pytest
+
 from harness.fleet import PLIMSOLL, ROOT
 from harness.process import run
+
+pytestmark = pytest.mark.alone
 
 RELEASE = [sys.executable, str(ROOT / "scripts" / "release")]
 

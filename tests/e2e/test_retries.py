@@ -14,6 +14,8 @@ from harness.http1 import Connection, Message
 from harness.process import run, wait_until
 from harness.rpc import Server, work
 
+pytestmark = pytest.mark.alone
+
 OVERLOADED = "x-plimsoll-shed: reason=overloaded, retry=elsewhere\r\n"
 # Origins are threads of this process: no check of theirs is to be taken for a request.
 CHECK = 'check = "none"'

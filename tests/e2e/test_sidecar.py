@@ -8,6 +8,8 @@ import pytest
 from harness.fleet import UNTIL_FINISHED, Backend, Fleet, Proxy, http
 from harness.process import wait_until
 
+pytestmark = pytest.mark.alone
+
 # One core is full at 500 requests a second.
 COST = ("--cost", "fixed:2ms", "--cores", "1")
 FOUR_TIMES = ("--rate", "2000", "--criticality", "critical-plus=5,sheddable=95")

@@ -17,6 +17,8 @@ from harness.process import run
 from harness.scenarios import NAMES as SCENARIOS
 from harness.scenarios import WAIT, Scenarios, kind
 
+pytestmark = pytest.mark.alone
+
 SVG = "{http://www.w3.org/2000/svg}"
 BAD = sorted((ROOT / "tests" / "bad-scenarios").glob("*.toml"))
 FAILING = """

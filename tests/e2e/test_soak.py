@@ -1,7 +1,11 @@
 """Forty seconds of everything at once; `scripts/soak` does the same for half an hour."""
 
+import pytest
+
 from harness.fleet import Fleet
 from harness.soak import Soak, verdict
+
+pytestmark = pytest.mark.alone
 
 SECONDS = 40
 

@@ -17,6 +17,8 @@ from harness.fleet import Backend, Fleet, Proxy
 from harness.http1 import Connection
 from harness.process import wait_until
 
+pytestmark = pytest.mark.alone
+
 SPEEDS = (1.0, 2.0)
 COST_S = 0.020
 COST = ("--cost", "fixed:20ms", "--seed", "1")

@@ -4,8 +4,12 @@ import signal
 import time
 from dataclasses import dataclass
 
+import pytest
+
 from harness.fleet import Backend, Fleet, Proxy, http
 from harness.process import wait_until
+
+pytestmark = pytest.mark.alone
 
 BACKENDS = 5
 # A machine has few CPUs, and ten backends share them: so they are said to be full early. Five then serve what costs 0.35 CPUs.

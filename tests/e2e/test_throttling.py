@@ -5,8 +5,12 @@ import subprocess
 import urllib.error
 import urllib.request
 
+import pytest
+
 from harness.fleet import PLIMSOLL, Fleet, Proxy, http
 from harness.process import free_port, run, wait_until
+
+pytestmark = pytest.mark.alone
 
 # One core is full at 500 requests a second.
 COST = ("--cost", "fixed:2ms", "--cores", "1")

@@ -5,9 +5,13 @@ import json
 
 from xds.data.orca.v3.orca_load_report_pb2 import OrcaLoadReport
 
+import pytest
+
 from harness.fleet import PLIMSOLL, Fleet, http
 from harness.http1 import Connection, Message, answer
 from harness.process import run
+
+pytestmark = pytest.mark.alone
 
 
 def test_backend_names_itself_and_reports_in_a_form_that_others_read(fleet: Fleet) -> None:
