@@ -216,7 +216,7 @@ impl Proxy {
         let is_start = !self.is_open.load(Ordering::Relaxed);
         let lookup = {
             let (config, known, state_dir) =
-                (Arc::clone(&config), self.running.lock().names.clone(), state_dir.clone());
+                (Arc::clone(&config), self.running.lock().names.lock().clone(), state_dir.clone());
             let news = self.running.lock().new_sources(&config);
             tokio::task::spawn_blocking(move || {
                 let resolved = config.resolve(&known);

@@ -1,9 +1,10 @@
-//! DNS names as sources of backends: the addresses of a name ([`Dns`]), and the targets of a service
-//! ([`Srv`]).
+//! DNS names as sources of backends: the addresses of a name ([`Dns`]) or of several ([`Names`]), and
+//! the targets of a service ([`Srv`]).
 //!
 //! ```text
 //! schedule   the time of a question      TTL, back-off
 //! host, srv  the meaning of an answer    families, priorities, weights; kept addresses
+//! names      several names in one list    those of a configuration
 //! search     the name that is meant      search domains, aliases
 //! answer     the meaning of a message    records, no records, or an error
 //! servers    the way to a server         UDP, TCP, the next server
@@ -29,6 +30,7 @@
 
 mod answer;
 mod host;
+mod names;
 mod schedule;
 mod search;
 mod servers;
@@ -48,6 +50,7 @@ use hickory_proto::rr::Name;
 use plimsoll::discover::{Answer, Discover, Endpoint};
 
 use self::host::Host;
+pub use self::names::{Named, Names};
 use self::schedule::Schedule;
 use self::servers::Servers;
 use self::srv::Service;

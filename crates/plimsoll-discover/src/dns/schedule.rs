@@ -4,15 +4,19 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use plimsoll::discover::Answer;
 use plimsoll_core::discover::{Refresh, RefreshConfig};
-use rand_core::SeedableRng as _;
+use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::servers::Ask;
 use super::{ANSWER_TIMEOUT, DnsError, Failure, Found};
+
+/// Longest time to the first question about a name with known addresses.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// A thing to ask DNS servers about.
 pub(super) trait Question: Send + Sync {
@@ -47,6 +51,15 @@ impl<Q: Question, A: Ask> Schedule<Q, A> {
 
     pub(super) fn at(self, ask: A) -> Self {
         Self { ask, ..self }
+    }
+
+    /// The same where these addresses are known from elsewhere. The first question follows within a
+    /// second, at random, since many names may be known at once.
+    pub(super) fn after(mut self, known: &[SocketAddr]) -> Self {
+        self.last = known.iter().copied().collect();
+        let part = f64::from(self.rng.next_u32()) / f64::from(u32::MAX);
+        self.due = Some(Instant::now() + FIRST_WAIT.mul_f64(part));
+        self
     }
 
     /// The name as the user wrote it.

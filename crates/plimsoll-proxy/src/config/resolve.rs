@@ -5,6 +5,9 @@
 //! backends, as headless services of Kubernetes mean it, in the order of these addresses: resolvers rotate them, and
 //! proxies that number the same backends differently would take subsets that do not fit together.
 //!
+//! This is the first answer. The names are asked again by their TTL while the proxy runs
+//! ([`Names`](plimsoll_discover::dns::Names)).
+//!
 //! A name that cannot be looked up keeps the addresses that it had: they are in use all the while, and whatever else a reload
 //! is to change should not wait for a resolver. A new name has none, and its cluster goes on without it: one name of one
 //! cluster must not keep a proxy from serving all others. Names are looked up side by side, since an unanswered question
@@ -12,17 +15,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::thread;
 
 use http::uri::Authority;
 use parking_lot::Mutex;
 use plimsoll::discover::Endpoint;
+use plimsoll_discover::dns::Named;
 
 use super::{Backend, Config, ConfigError, Problem};
 
 /// Names that are looked up at once: so many threads, and so many questions to the resolver.
 const AT_ONCE: usize = 16;
+
+/// In place of an address that is not known yet.
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// The addresses of names as they were found last, with port 0.
 pub(crate) type Names = BTreeMap<String, Vec<SocketAddr>>;
@@ -32,6 +39,8 @@ pub(crate) type Names = BTreeMap<String, Vec<SocketAddr>>;
 pub(crate) struct Resolved {
     /// The backends of each cluster, by the cluster's name; one that has a host name is asked for by that name.
     pub(crate) endpoints: BTreeMap<String, Vec<Endpoint>>,
+    /// The same by name, for the clusters with names.
+    pub(crate) named: BTreeMap<String, Vec<Named>>,
     pub(crate) names: Names,
     /// Names that keep the addresses that they had, and why.
     pub(crate) kept: Vec<(String, String)>,
@@ -47,8 +56,9 @@ impl Config {
 
     fn resolve_with(&self, known: &Names, look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Sync) -> Resolved {
         let backends = self.clusters().values().flat_map(|cluster| &cluster.backends);
-        let named = backends.map(|backend| &backend.address).filter(|address| address.socket_address().is_none());
-        let hosts: BTreeSet<&str> = named.map(|address| address.host()).collect();
+        let addresses = backends.map(|backend| &backend.address);
+        let hosts: BTreeSet<&str> =
+            addresses.filter(|address| address.socket_address().is_none()).map(|address| address.host()).collect();
         let (mut names, mut kept, mut unknown) = (Names::new(), Vec::new(), BTreeMap::new());
         for (host, found) in look_up_all(&hosts, look_up) {
             match (found, known.get(host)) {
@@ -67,7 +77,11 @@ impl Config {
             .collect();
         let endpoints =
             clusters().map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &names))).collect();
-        Resolved { endpoints, names, kept, incomplete }
+        let named = clusters()
+            .filter(|(_, cluster)| cluster.backends.iter().any(|backend| backend.address.socket_address().is_none()))
+            .map(|(name, cluster)| (name.clone(), by_name(&cluster.backends, &names)))
+            .collect();
+        Resolved { endpoints, named, names, kept, incomplete }
     }
 
     /// The backends of a cluster without an address, each at its place in the file.
@@ -134,28 +148,38 @@ fn look_up_all<'h>(
     found.into_inner()
 }
 
-fn endpoints(backends: &[Backend], names: &Names) -> Vec<Endpoint> {
-    let mut endpoints: Vec<Endpoint> = Vec::new();
-    for backend in backends {
+/// Backends by name, with the addresses that were found.
+fn by_name(backends: &[Backend], names: &Names) -> Vec<Named> {
+    let named = backends.iter().map(|backend| {
         let address = &backend.address;
-        let (found, authority) = match address.socket_address() {
+        let (known, authority) = match address.socket_address() {
             // A backend that is named by its address is asked for by that anyway.
             Some(known) => (vec![known], None),
             None => {
-                (names.get(address.host()).cloned().unwrap_or_default(), address.to_string().parse::<Authority>().ok())
+                let mut known = names.get(address.host()).cloned().unwrap_or_default();
+                known.iter_mut().for_each(|found| found.set_port(address.port()));
+                (known, address.to_string().parse::<Authority>().ok())
             }
         };
-        for mut found in found {
-            found.set_port(address.port());
+        let properties = Endpoint {
+            weight: backend.weight,
+            authority,
+            zone: backend.zone.as_deref().map(Into::into),
+            locality: backend.locality.as_deref().map(Into::into),
+            ..Endpoint::new(ANY)
+        };
+        Named { name: address.to_string(), known, properties }
+    });
+    named.collect()
+}
+
+fn endpoints(backends: &[Backend], names: &Names) -> Vec<Endpoint> {
+    let mut endpoints: Vec<Endpoint> = Vec::new();
+    for Named { known, properties, .. } in by_name(backends, names) {
+        for address in known {
             // Two names of one machine would make it look like two.
-            if !endpoints.iter().any(|known| known.address == found) {
-                endpoints.push(Endpoint {
-                    weight: backend.weight,
-                    authority: authority.clone(),
-                    zone: backend.zone.as_deref().map(Into::into),
-                    locality: backend.locality.as_deref().map(Into::into),
-                    ..Endpoint::new(found)
-                });
+            if !endpoints.iter().any(|known| known.address == address) {
+                endpoints.push(Endpoint { address, ..properties.clone() });
             }
         }
     }

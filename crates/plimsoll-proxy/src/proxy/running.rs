@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use plimsoll::client::{Cluster, OverrideView};
 use plimsoll::discover::{Endpoint, MAX_OVERRIDES};
 use tokio::sync::oneshot;
@@ -15,7 +16,7 @@ use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::classify::quotas::Quotas;
-use crate::config::{Config, Leads, Names, Problem, Resolved};
+use crate::config::{Config, Leads, Names, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
 use crate::inbound::{self, Inbound};
@@ -32,8 +33,8 @@ pub(super) type SavedLists = BTreeMap<String, SavedList>;
 /// All that a config has brought about.
 pub(super) struct Running {
     pub(super) config: Arc<Config>,
-    /// The names of its backends, as they were looked up.
-    pub(super) names: Names,
+    /// The names of its backends, as they were found last.
+    pub(super) names: Arc<Mutex<Names>>,
     pub(super) clusters: BTreeMap<String, Cluster>,
     /// The source that each follows.
     sources: BTreeMap<String, Source>,
@@ -63,7 +64,7 @@ impl Running {
     pub(super) fn new(config: Arc<Config>, pressure: Arc<Pressure>) -> Self {
         Self {
             config,
-            names: Names::new(),
+            names: Arc::default(),
             clusters: BTreeMap::new(),
             sources: BTreeMap::new(),
             inbound: BTreeMap::new(),
@@ -78,14 +79,14 @@ impl Running {
     pub(super) fn update(
         &mut self,
         config: Arc<Config>,
-        resolved: Resolved,
+        mut resolved: Resolved,
         bound: HashMap<SocketAddr, Bound>,
         saved: SavedLists,
         overrides: SavedOverrides,
     ) -> HashMap<SocketAddr, Vec<TcpListener>> {
-        let Resolved { endpoints, names, incomplete, kept: _ } = resolved;
-        self.update_clusters(&config, endpoints, incomplete, saved, overrides);
-        self.names = names;
+        // Before the sources that keep it up to date.
+        *self.names.lock() = std::mem::take(&mut resolved.names);
+        self.update_clusters(&config, resolved, saved, overrides);
         self.update_inbound(&config);
         self.stale.limit(config.stale_answers());
         let copies = self.update_listeners(&config, bound);
@@ -111,8 +112,7 @@ impl Running {
     fn update_clusters(
         &mut self,
         config: &Config,
-        mut endpoints: BTreeMap<String, Vec<Endpoint>>,
-        mut incomplete: BTreeMap<String, Vec<Problem>>,
+        mut resolved: Resolved,
         mut saved: SavedLists,
         mut overrides: SavedOverrides,
     ) {
@@ -121,9 +121,10 @@ impl Running {
         self.clusters.retain(|name, _| config.clusters().contains_key(name));
         self.sources.retain(|name, _| config.clusters().contains_key(name));
         for name in config.clusters().keys() {
-            let fixed = endpoints.remove(name).unwrap_or_default();
-            let incomplete = incomplete.remove(name).and_then(|problems| config.unresolved(&problems));
-            let source = Source::new(config, name, fixed, incomplete);
+            let fixed = resolved.endpoints.remove(name).unwrap_or_default();
+            let named = resolved.named.remove(name).unwrap_or_default();
+            let incomplete = resolved.incomplete.remove(name).and_then(|problems| config.unresolved(&problems));
+            let source = Source::new(config, name, fixed, named, incomplete);
             let is_new = !self.clusters.contains_key(name);
             let cluster = self.clusters.entry(name.clone()).or_insert_with(|| {
                 let cluster = Cluster::new(name, config.client(name), [] as [Endpoint; 0]);
@@ -140,7 +141,7 @@ impl Running {
             }
             if source.is_fixed() || self.sources.get(name) != Some(&source) {
                 let saved = saved.remove(name).map(|list| list.backends).unwrap_or_default();
-                source.put_in_force(cluster, is_new, saved);
+                source.put_in_force(cluster, is_new, saved, &self.names);
                 self.sources.insert(name.clone(), source);
             }
         }

@@ -1,24 +1,35 @@
 //! The source of a cluster's backends, from its settings.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use plimsoll::client::Cluster;
 use plimsoll::discover::{Discover, Endpoint, Fixed, FollowConfig, Numbered};
-use plimsoll_discover::dns::{Dns, Srv};
+use plimsoll_discover::dns::{self, Dns, Named, Srv};
 use plimsoll_discover::file::File;
 
-use crate::config::{Config, Followed, Origin};
+use crate::config::{Config, Followed, Names, Origin};
 
 /// The source that a cluster follows, and the backends that are members always.
 #[derive(PartialEq)]
 pub(super) struct Source {
     followed: Option<Followed>,
     fixed: Vec<Endpoint>,
+    /// The same by name, if some are names.
+    named: Vec<Named>,
     /// The reason why some of the fixed backends have no address.
     incomplete: Option<String>,
 }
 
 impl Source {
-    pub(super) fn new(config: &Config, cluster: &str, fixed: Vec<Endpoint>, incomplete: Option<String>) -> Self {
-        Self { followed: config.followed(cluster), fixed, incomplete }
+    pub(super) fn new(
+        config: &Config,
+        cluster: &str,
+        fixed: Vec<Endpoint>,
+        named: Vec<Named>,
+        incomplete: Option<String>,
+    ) -> Self {
+        Self { followed: config.followed(cluster), fixed, named, incomplete }
     }
 
     /// Whether there are only the backends that are members always.
@@ -32,10 +43,19 @@ impl Source {
     }
 
     /// Has `cluster` follow it, in place of another unless the cluster is new. A new cluster begins with
-    /// the `saved` list if it gets no answer.
-    pub(super) fn put_in_force(&self, cluster: &Cluster, is_new: bool, saved: Vec<Endpoint>) {
+    /// the `saved` list if it gets no answer. The addresses of names are kept in `names`.
+    pub(super) fn put_in_force(
+        &self,
+        cluster: &Cluster,
+        is_new: bool,
+        saved: Vec<Endpoint>,
+        names: &Arc<Mutex<Names>>,
+    ) {
         let fixed = self.fixed.clone();
         let Some(Followed { origin, hold, on_empty, ordinals }) = &self.followed else {
+            if let Some(list) = self.names(names) {
+                return cluster.follow(list);
+            }
             let list = Fixed::new(fixed);
             return match &self.incomplete {
                 Some(problem) => cluster.follow(list.incomplete(problem)),
@@ -48,6 +68,27 @@ impl Source {
         }
         let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
         give(origin, *ordinals, Follow { cluster, config, is_new });
+    }
+}
+
+impl Source {
+    /// The names as a source that asks again. `None` without names, and if DNS has no such names: the
+    /// system may know them in another way.
+    fn names(&self, names: &Arc<Mutex<Names>>) -> Option<dns::Names> {
+        if self.named.is_empty() {
+            return None;
+        }
+        let list = dns::Names::new(self.named.clone()).ok()?;
+        let names = Arc::clone(names);
+        let list = list.on_found(move |name, found| {
+            let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+            let addresses = found.iter().map(|address| (address.ip(), 0).into()).collect();
+            names.lock().insert(host.to_owned(), addresses);
+        });
+        Some(match &self.incomplete {
+            Some(problem) => list.incomplete(problem.as_str()),
+            None => list,
+        })
     }
 }
 

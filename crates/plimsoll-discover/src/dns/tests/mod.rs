@@ -1,6 +1,7 @@
 //! The decisions on a paused clock, with a table in place of the network; and real servers.
 
 mod decisions;
+mod names;
 mod network;
 mod scenario;
 

@@ -1,0 +1,187 @@
+//! Backends of a configuration that are written by name: each name is asked by itself.
+//!
+//! The list is that of the configuration, with the addresses of each name in its place. Each name
+//! has its own TTL and back-off, and a name that fails keeps its addresses. So one wrong name changes
+//! nothing for the others.
+//!
+//! ```text
+//! addresses of a name = last answer ∪ the answer before it
+//! ```
+//!
+//! So two answers in a row must lack an address before it is left out. An empty answer is an error
+//! here: in a list of several names it cannot be told from a name that was removed by mistake.
+
+use std::collections::{HashSet, VecDeque};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use plimsoll::discover::{Answer, Discover, Endpoint, SourceError};
+
+use super::NameError;
+use super::host::Host;
+use super::schedule::Schedule;
+use super::servers::{Ask, Servers};
+
+/// A name in the configuration, or an address.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// Host name or IP address, with a port.
+    pub name: String,
+    /// The addresses of a name by an earlier answer; may be empty.
+    pub known: Vec<SocketAddr>,
+    /// Weight, zone and other properties of each of its backends. Its address has no effect.
+    pub properties: Endpoint,
+}
+
+/// A list of backends by name. See the [module](self).
+///
+/// The first answer is the list of the known addresses, at once.
+pub struct Names {
+    entries: Vec<Entry>,
+    questions: FuturesUnordered<Question>,
+    /// Answers that are ready.
+    ready: VecDeque<Answer>,
+    on_found: Box<dyn FnMut(&str, &[SocketAddr]) + Send>,
+}
+
+/// A question under way: its entry, and the schedule for the next one.
+type Question = Pin<Box<dyn Future<Output = Asked> + Send>>;
+
+struct Asked {
+    entry: usize,
+    answer: Option<Answer>,
+    again: Box<dyn FnOnce() -> Question + Send>,
+}
+
+struct Entry {
+    named: Named,
+    /// The last answer, and the one before it.
+    answers: [Vec<SocketAddr>; 2],
+    /// The reason why the last answer has no address.
+    problem: Option<String>,
+}
+
+impl Names {
+    /// A source for these names, by the servers of the system.
+    ///
+    /// # Errors
+    /// One of them is no host name or IP address with a port.
+    pub fn new(names: Vec<Named>) -> Result<Self, NameError> {
+        Self::by(names, Servers::System)
+    }
+
+    /// The same with a name whose addresses are not known; `problem` is the reason. It is an answer
+    /// after the first list.
+    #[must_use]
+    pub fn incomplete(mut self, problem: impl Into<SourceError>) -> Self {
+        self.ready.push_back(Err(problem.into()));
+        self
+    }
+
+    /// Has `then` told the addresses of a name, when an answer has some.
+    #[must_use]
+    pub fn on_found(mut self, then: impl FnMut(&str, &[SocketAddr]) + Send + 'static) -> Self {
+        self.on_found = Box::new(then);
+        self
+    }
+
+    pub(super) fn by<A: Ask + Clone + 'static>(names: Vec<Named>, ask: A) -> Result<Self, NameError> {
+        let questions = FuturesUnordered::new();
+        let mut entries = Vec::with_capacity(names.len());
+        for named in names {
+            let host = Host::parse(&named.name)?;
+            let known = match named.name.parse() {
+                // It never changes.
+                Ok(address) => vec![address],
+                Err(_) => {
+                    let schedule = Schedule::new(host, ask.clone()).after(&named.known);
+                    questions.push(question(entries.len(), schedule));
+                    named.known.clone()
+                }
+            };
+            entries.push(Entry { answers: [known, Vec::new()], named, problem: None });
+        }
+        let mut source = Self { entries, questions, ready: VecDeque::new(), on_found: Box::new(|_, _| ()) };
+        source.ready.push_back(Ok(source.list()));
+        Ok(source)
+    }
+
+    /// All backends, each address once.
+    fn list(&self) -> Vec<Endpoint> {
+        let mut seen = HashSet::new();
+        let backends = self.entries.iter().flat_map(Entry::backends);
+        backends.filter(|backend| seen.insert(backend.address)).collect()
+    }
+
+    /// Takes the answer about one name.
+    fn take(&mut self, at: usize, answer: Answer) {
+        let entry = &mut self.entries[at];
+        let before = entry.addresses();
+        let was_failing = entry.problem.is_some();
+        let error = match answer {
+            Ok(found) if found.is_empty() => Some(format!("{}: the name has no address", entry.named.name).into()),
+            Ok(found) => {
+                let found: Vec<SocketAddr> = found.iter().map(|backend| backend.address).collect();
+                (self.on_found)(&entry.named.name, &found);
+                let [last, earlier] = &mut entry.answers;
+                *earlier = std::mem::replace(last, found);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        entry.problem = error.as_ref().map(SourceError::to_string);
+        if let Some(error) = error {
+            self.ready.push_back(Err(error));
+        } else if was_failing || before != entry.addresses() {
+            self.ready.push_back(Ok(self.list()));
+            // A list says that the source works, and a name may still fail.
+            if let Some(problem) = self.entries.iter().find_map(|entry| entry.problem.clone()) {
+                self.ready.push_back(Err(problem.into()));
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Its addresses, sorted.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let mut addresses = self.answers.concat();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    fn backends(&self) -> impl Iterator<Item = Endpoint> {
+        self.addresses().into_iter().map(|address| Endpoint { address, ..self.named.properties.clone() })
+    }
+}
+
+/// Asks when it is time.
+fn question<A: Ask + 'static>(entry: usize, mut schedule: Schedule<Host, A>) -> Question {
+    Box::pin(async move {
+        let answer = schedule.next().await;
+        Asked { entry, answer, again: Box::new(move || question(entry, schedule)) }
+    })
+}
+
+impl Discover for Names {
+    async fn next(&mut self) -> Option<Answer> {
+        loop {
+            if let Some(answer) = self.ready.pop_front() {
+                return Some(answer);
+            }
+            let Asked { entry, answer, again } = self.questions.next().await?;
+            if let Some(answer) = answer {
+                self.take(entry, answer);
+                self.questions.push(again());
+            }
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        "static"
+    }
+}

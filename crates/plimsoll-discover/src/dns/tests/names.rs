@@ -1,0 +1,148 @@
+//! Names of a configuration, each asked by itself.
+
+use std::net::SocketAddr;
+
+use plimsoll::discover::{Discover as _, SourceError};
+use tokio::time::{Instant, timeout};
+
+use super::*;
+use crate::dns::names::{Named, Names};
+
+fn named(name: &str, known: &[u8]) -> Named {
+    let (_, port) = name.rsplit_once(':').unwrap();
+    let address = |last: &u8| format!("10.0.0.{last}:{port}").parse().unwrap();
+    let properties = Endpoint::new("0.0.0.0:0".parse().unwrap()).zone("a");
+    Named { name: name.to_owned(), known: known.iter().map(address).collect(), properties }
+}
+
+fn source(table: &Table, names: impl IntoIterator<Item = Named>) -> Names {
+    Names::by(names.into_iter().collect(), table.clone()).unwrap()
+}
+
+/// The last numbers of the listed addresses, or the error.
+fn short(answer: Option<Result<Vec<Endpoint>, SourceError>>) -> Result<Vec<u8>, String> {
+    let list = answer.expect("names are asked for ever").map_err(|error| error.to_string())?;
+    assert!(list.iter().all(|backend| backend.zone.as_deref() == Some("a")));
+    let last = |backend: &Endpoint| match backend.address {
+        SocketAddr::V4(address) => address.ip().octets()[3],
+        SocketAddr::V6(_) => unreachable!("there is none"),
+    };
+    Ok(list.iter().map(last).collect())
+}
+
+/// The next answer, and the seconds until it.
+async fn next(source: &mut Names) -> (Result<Vec<u8>, String>, u64) {
+    let begun = Instant::now();
+    let answer = short(source.next().await);
+    (answer, begun.elapsed().as_secs())
+}
+
+async fn is_silent(source: &mut Names, seconds: u64) -> bool {
+    timeout(Duration::from_secs(seconds), source.next()).await.is_err()
+}
+
+fn fails(table: &Table, name: &str) {
+    for kind in [RecordType::A, RecordType::AAAA] {
+        table.set(name, kind, Reply::Code(ResponseCode::ServFail));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn known_addresses_are_the_first_list_and_right_answers_change_nothing() {
+    let table = Table::default();
+    table.v4("web.internal", 5, [2, 3]);
+    let mut source = source(&table, [named("web.internal:80", &[3, 2]), named("10.0.0.1:80", &[])]);
+    assert_eq!(next(&mut source).await, (Ok(vec![2, 3, 1]), 0));
+    assert!(is_silent(&mut source, 100).await);
+    assert!((38..=42).contains(&table.asked().len()), "two families each 5 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn address_is_left_out_when_two_answers_of_its_name_lack_it() {
+    let table = Table::default();
+    table.v4("web.internal", 60, [4]);
+    table.v4("other.internal", 1, [9]);
+    let mut source = source(&table, [named("web.internal:80", &[2]), named("other.internal:80", &[9])]);
+    next(&mut source).await.0.unwrap();
+    assert_eq!(next(&mut source).await, (Ok(vec![2, 4, 9]), 0));
+    // The answers about the other name say nothing about this one.
+    assert_eq!(next(&mut source).await, (Ok(vec![4, 9]), 1));
+    // A part of the answer, once.
+    table.v4("web.internal", 60, [5]);
+    assert_eq!(next(&mut source).await.0, Ok(vec![4, 5, 9]));
+    table.v4("web.internal", 60, [4, 5]);
+    assert!(is_silent(&mut source, 300).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn name_that_fails_or_has_no_address_keeps_its_backends_and_no_other_waits() {
+    let table = Table::default();
+    table.v4("other.internal", 5, [9]);
+    fails(&table, "web.internal");
+    let mut source = source(&table, [named("web.internal:80", &[2]), named("other.internal:80", &[9])]);
+    next(&mut source).await.0.unwrap();
+    let (error, _) = next(&mut source).await;
+    assert!(error.unwrap_err().starts_with("web.internal:80: "));
+    // A name that does not exist is no removal.
+    for kind in [RecordType::A, RecordType::AAAA] {
+        table.set("web.internal", kind, Reply::NxDomain);
+    }
+    assert_eq!(next(&mut source).await.0, Err("web.internal:80: the name has no address".to_owned()));
+    table.v4("other.internal", 5, [9, 8]);
+    let mut answers = Vec::new();
+    while !matches!(answers.last(), Some(Ok(_))) {
+        answers.push(next(&mut source).await.0);
+    }
+    assert_eq!(answers.pop(), Some(Ok(vec![2, 8, 9])));
+    // The list does not hide that a name fails.
+    assert!(next(&mut source).await.0.is_err());
+    table.v4("web.internal", 5, [2]);
+    while !matches!(answers.last(), Some(Ok(_))) {
+        answers.push(next(&mut source).await.0);
+    }
+    assert_eq!(answers.pop(), Some(Ok(vec![2, 8, 9])), "it works again");
+    assert!(is_silent(&mut source, 100).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn name_without_an_address_at_first_is_found_later() {
+    let table = Table::default();
+    let new = source(&table, [named("10.0.0.1:80", &[]), named("web.internal:80", &[])]);
+    let mut source = new.incomplete("plimsoll.toml:3: it could not be looked up");
+    assert_eq!(next(&mut source).await.0, Ok(vec![1]));
+    assert!(next(&mut source).await.0.unwrap_err().starts_with("plimsoll.toml:3: "));
+    assert!(next(&mut source).await.0.is_err());
+    table.v4("web.internal", 5, [2]);
+    let (list, seconds) = next(&mut source).await;
+    assert_eq!(list, Ok(vec![1, 2]));
+    assert!(seconds <= 5, "{seconds} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn address_of_two_names_is_one_backend() {
+    let table = Table::default();
+    table.v4("web.internal", 5, [2]);
+    table.v4("alias.internal", 5, [2, 3]);
+    let mut source = source(&table, [named("web.internal:80", &[2]), named("alias.internal:80", &[2])]);
+    assert_eq!(next(&mut source).await.0, Ok(vec![2]));
+    assert_eq!(next(&mut source).await.0, Ok(vec![2, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn found_addresses_are_told() {
+    let table = Table::default();
+    table.v4("web.internal", 5, [7]);
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let to = Arc::clone(&told);
+    let tell = move |name: &str, found: &[SocketAddr]| to.lock().unwrap().push(format!("{name} {found:?}"));
+    let mut source = source(&table, [named("web.internal:80", &[2])]).on_found(tell);
+    next(&mut source).await.0.unwrap();
+    next(&mut source).await.0.unwrap();
+    assert_eq!(*told.lock().unwrap(), ["web.internal:80 [10.0.0.7:80]"]);
+}
+
+#[test]
+fn text_that_is_no_name_is_an_error() {
+    let error = Names::new(vec![named("no_port-:0", &[])]).err().expect("there is no port 0");
+    assert!(error.to_string().contains("no_port-"), "{error}");
+}
