@@ -1,11 +1,12 @@
 """Backends from DNS: they come and go under load, and wrong answers change nothing."""
 
+import pathlib
 from collections.abc import Iterator
 
 import pytest
 
 from harness.dns import A, SERVFAIL, SRV, DnsServer, address, srv
-from harness.fleet import UNTIL_FINISHED, Fleet, Proxy, config, finish, http
+from harness.fleet import PLIMSOLL, UNTIL_FINISHED, Admin, Fleet, Proxy, config, finish, http
 from harness.process import Process, find_program, free_port, wait_until
 
 BACKEND = ("--cost", "fixed:200us", "--wait", "fixed:10ms")
@@ -136,3 +137,47 @@ def test_localhost_needs_no_server(fleet: Fleet) -> None:
     proxy = start(fleet, f'dns = "localhost:{backend.port}"')
     proxy.admin.wait_for_state(backend.address, "healthy")
     assert http(proxy.url)[0] == 200
+
+
+class NamedHosts(Process):
+    """`plimsoll proxy` with an `/etc/hosts` of its own, in a mount namespace."""
+
+    def __init__(self, hosts: pathlib.Path, file: pathlib.Path, directory: pathlib.Path):
+        command = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"']
+        super().__init__("proxy", [*command, str(hosts), PLIMSOLL, "proxy", "-c", str(file)], directory)
+
+
+def test_names_of_static_backends_are_followed(fleet: Fleet) -> None:
+    port, admin_port, server = free_port(), free_port(), free_port()
+    backends = [f"127.60.0.{number}:{server}" for number in (1, 2, 3)]
+    for number, at in enumerate(backends):
+        command = [PLIMSOLL, "backend", "--listen", at, *BACKEND]
+        backend = Process(f"named-{number}", command, fleet.directory)
+        fleet.processes.append(backend)
+        wait_until("it listens", lambda backend=backend: "listening" in backend.output())
+    hosts, file = fleet.directory / "hosts", fleet.directory / "names.toml"
+    hosts.write_text("127.60.0.1 web.internal\n127.60.0.3 fixed.internal\n")
+    file.write_text(config(port, admin_port, [f"web.internal:{server}", f"fixed.internal:{server}"]))
+    proxy = NamedHosts(hosts, file, fleet.directory)
+    fleet.processes.append(proxy)
+    proxy.wait_for_port(port)
+    admin = Admin(admin_port)
+    admin.wait_for_healthy(2)
+    since = admin.backends()[backends[2]]["since_s"]
+    load = fleet.load(f"http://127.0.0.1:{port}", "--rate", "200", "--duration", "60s", "--connections", "8")
+
+    def is_listed(*numbers: int) -> None:
+        wanted = {backends[number] for number in numbers}
+        wait_until(f"backends are {wanted}", lambda: set(admin.backends()) == wanted, 15)
+
+    # The file is read every five seconds, and twice before an address is left out.
+    hosts.write_text("127.60.0.2 web.internal\n127.60.0.3 fixed.internal\n")
+    is_listed(1, 2)
+    # A name that is lost keeps its address.
+    hosts.write_text("127.60.0.3 fixed.internal\n")
+    wait_until("the failure is seen", lambda: "discovery failed" in proxy.output(), 30)
+    assert set(admin.backends()) == {backends[1], backends[2]}
+    assert admin.backends()[backends[2]]["since_s"] > since, "it goes on with its state"
+    load.interrupt()
+    counted = load.result()
+    assert counted.failed == 0 and counted.requests > 500, counted.raw
