@@ -36,7 +36,7 @@ pub struct Named {
     pub properties: Endpoint,
 }
 
-/// A list of backends by name. See the [module](self).
+/// A list of backends by name. See the [module](super).
 ///
 /// The first answer is the list of the known addresses, at once.
 pub struct Names {
@@ -44,8 +44,11 @@ pub struct Names {
     questions: FuturesUnordered<Question>,
     /// Answers that are ready.
     ready: VecDeque<Answer>,
-    on_found: Box<dyn FnMut(&str, &[SocketAddr]) + Send>,
+    on_found: OnFound,
 }
+
+/// Gets a name and its addresses.
+type OnFound = Box<dyn FnMut(&str, &[SocketAddr]) + Send>;
 
 /// A question under way: its entry, and the schedule for the next one.
 type Question = Pin<Box<dyn Future<Output = Asked> + Send>>;

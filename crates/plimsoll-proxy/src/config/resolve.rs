@@ -5,7 +5,7 @@
 //! backends, as headless services of Kubernetes mean it, in the order of these addresses: resolvers rotate them, and
 //! proxies that number the same backends differently would take subsets that do not fit together.
 //!
-//! This is the first answer. The names are asked again by their TTL while the proxy runs
+//! This is the first answer. The names are looked up again by their TTL while the proxy runs
 //! ([`Names`](plimsoll_discover::dns::Names)).
 //!
 //! A name that cannot be looked up keeps the addresses that it had: they are in use all the while, and whatever else a reload
