@@ -19,6 +19,7 @@
 //! - [`spill`] assigns requests to localities.
 //! - [`batch`] limits the batch requests at backends, and selects the next of the others.
 //! - [`queue`] selects the waiting request that gets the next slot.
+//! - [`quota`] shares the limit of a customer among the tasks of a fleet.
 //! - [`Speed`] makes costs and limits of different machines comparable.
 //! - [`debt`] measures how far a slow client lags behind its minimum rate.
 //! - [`LoadReport`] is a backend's own account of its load ([`report`]), [`probe`] its answer to a
@@ -58,6 +59,7 @@ mod operation;
 pub mod pick;
 pub mod probe;
 pub mod queue;
+pub mod quota;
 mod ratio;
 pub mod rejection;
 pub mod report;
