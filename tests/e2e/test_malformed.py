@@ -12,6 +12,9 @@ from malformed import HTTP1, Row, drive_http2, http2
 from malformed.backend import RecordingBackend
 from malformed.drive import observe, verdict
 
+# Rows end by silence, which is measured.
+pytestmark = pytest.mark.alone
+
 # Longer rows would take their time, and differ in nothing but length.
 BYTE_BY_BYTE_UP_TO = 600
 HTTP2 = http2.ROWS
