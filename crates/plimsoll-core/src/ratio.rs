@@ -42,6 +42,9 @@ impl fmt::Display for Ratio {
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Weight(f64);
 
+// It is never NaN.
+impl Eq for Weight {}
+
 impl Weight {
     /// An ordinary backend.
     pub const ONE: Self = Self(1.0);

@@ -35,6 +35,9 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Speed(f64);
 
+// It is never NaN.
+impl Eq for Speed {}
+
 impl Speed {
     /// The reference core, and every machine without a known speed.
     pub const REFERENCE: Self = Self(1.0);

@@ -6,8 +6,9 @@ use std::time::Duration;
 use plimsoll_proxy::Proxy;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// How often it looks. A look reads the list of listening sockets, which takes some microseconds.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often it looks. A look takes some milliseconds: the kernel searches its table of connections for the end of
+/// the list.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// The listeners that share their addresses with other processes.
 pub(super) struct SharedPorts {

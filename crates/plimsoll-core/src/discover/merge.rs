@@ -455,8 +455,10 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
                 || known.place != place
                 || known.absences > confirmations
                 || known.held_until.is_some();
-            known.is_changed |= is_changed;
-            (known.place, known.properties, known.readiness, known.absences) = (place, properties, readiness, 0);
+            if is_changed {
+                (known.properties, known.is_changed) = (properties, true);
+            }
+            (known.place, known.readiness, known.absences) = (place, readiness, 0);
         }
         change.is_any |= self.known.values().any(|known| known.absences == confirmations);
         change

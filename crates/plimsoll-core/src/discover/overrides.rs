@@ -128,11 +128,11 @@ pub enum OverrideError {
 
 /// A member of the cluster, with the overrides of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Overridden<'a, K, P> {
+pub struct Overridden<'a, K, L, P> {
     /// Its address.
     pub key: &'a K,
     /// Its properties by its source. `None`: its source does not list it.
-    pub listed: Option<&'a P>,
+    pub listed: Option<L>,
     /// Its properties by the operator.
     pub added: Option<&'a P>,
     /// Its weight by the operator.
@@ -282,7 +282,7 @@ impl<K: Ord + Clone, P: Clone> Overrides<K, P> {
 
     /// The members: those in `listed` that are not removed, in their order, then the added ones by
     /// address. An address that is listed twice is there twice.
-    pub fn apply<'a>(&'a self, listed: impl IntoIterator<Item = (&'a K, &'a P)>) -> Vec<Overridden<'a, K, P>> {
+    pub fn apply<'a, L>(&'a self, listed: impl IntoIterator<Item = (&'a K, L)>) -> Vec<Overridden<'a, K, L, P>> {
         let mut seen = BTreeSet::new();
         let mut members = Vec::new();
         for (key, properties) in listed {
@@ -347,7 +347,7 @@ impl<P> Entry<P> {
     }
 
     /// The member that the overrides make of a listed or unlisted address. `None`: it is removed.
-    fn applied<'a, K>(entry: Option<&'a Self>, key: &'a K, listed: Option<&'a P>) -> Option<Overridden<'a, K, P>> {
+    fn applied<'a, K, L>(entry: Option<&'a Self>, key: &'a K, listed: Option<L>) -> Option<Overridden<'a, K, L, P>> {
         let membership = entry.and_then(|entry| entry.membership.as_ref());
         if membership.is_some_and(|timed| timed.value.is_none()) {
             return None;

@@ -16,6 +16,7 @@
 //! `[{"targets": ["10.0.0.1:8080"], "labels": {"zone": "a", "weight": "2"}}]`. Its labels `weight`,
 //! `zone`, `locality`, `state`, `ordinal` and `speed` are read, others have no effect.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -72,18 +73,23 @@ pub(super) struct List {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entries {
-    backends: Vec<Entry>,
+struct Entries<'a> {
+    #[serde(borrow)]
+    backends: Vec<Entry<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
-    address: String,
+struct Entry<'a> {
+    #[serde(borrow)]
+    address: Cow<'a, str>,
     weight: Option<f64>,
-    zone: Option<String>,
-    locality: Option<String>,
-    state: Option<String>,
+    #[serde(borrow)]
+    zone: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    locality: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    state: Option<Cow<'a, str>>,
     ordinal: Option<u32>,
     speed: Option<f64>,
 }
@@ -116,15 +122,7 @@ impl fmt::Display for Place {
 
 /// Reads a list, and looks its names up.
 pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> {
-    let entries = entries(path, bytes)?;
-    if entries.len() > MAX_BACKENDS {
-        let problem = format!("lists {} backends, more than {MAX_BACKENDS}", entries.len());
-        return Err(ListError::Entry { place: "backends".to_owned(), problem });
-    }
-    let mut found = Vec::with_capacity(entries.len());
-    for (place, entry) in entries {
-        found.push(read(&entry).map_err(|problem| ListError::Entry { place: place.to_string(), problem })?);
-    }
+    let found = backends(path, bytes)?;
     if found.iter().all(|(name, _)| name.is_none()) {
         return Ok(List { endpoints: found.into_iter().map(|(_, endpoint)| endpoint).collect(), has_names: false });
     }
@@ -138,8 +136,19 @@ pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> 
     Ok(List { endpoints: endpoints.into_iter().flatten().collect(), has_names: true })
 }
 
+/// The endpoints of a list, each with its name if it has one to be looked up.
+fn backends(path: &Path, bytes: &[u8]) -> Result<Vec<(Option<String>, Endpoint)>, ListError> {
+    let entries = entries(path, bytes)?;
+    if entries.len() > MAX_BACKENDS {
+        let problem = format!("lists {} backends, more than {MAX_BACKENDS}", entries.len());
+        return Err(ListError::Entry { place: "backends".to_owned(), problem });
+    }
+    let wrong = |place: Place, problem| ListError::Entry { place: place.to_string(), problem };
+    entries.map(|(place, entry)| read(&entry).map_err(|problem| wrong(place, problem))).collect()
+}
+
 /// The endpoint of an entry, with its name if it has one to be looked up.
-fn read(entry: &Entry) -> Result<(Option<String>, Endpoint), String> {
+fn read(entry: &Entry<'_>) -> Result<(Option<String>, Endpoint), String> {
     let Entry { address, weight, zone, locality, state, ordinal, speed } = entry;
     if !has_port(address) {
         return Err(format!("`{}` is no address with a port, such as 10.0.0.1:8080", shortened(address)));
@@ -163,7 +172,7 @@ fn read(entry: &Entry) -> Result<(Option<String>, Endpoint), String> {
         speed: speed.transpose()?,
         ..Endpoint::new(known.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))))
     };
-    Ok((known.is_none().then(|| address.clone()), endpoint))
+    Ok((known.is_none().then(|| address.to_string()), endpoint))
 }
 
 /// The beginning of a long text, for a message.
@@ -175,11 +184,12 @@ fn shortened(text: &str) -> String {
 }
 
 /// The entries of a list, each with its place.
-fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(Place, Entry)>, ListError> {
+type Numbered<'a> = Box<dyn ExactSizeIterator<Item = (Place, Entry<'a>)> + 'a>;
+
+fn entries<'a>(path: &Path, bytes: &'a [u8]) -> Result<Numbered<'a>, ListError> {
     let text = std::str::from_utf8(bytes).map_err(ListError::NotText)?;
-    let numbered = |list: Entries| {
-        let place = |(i, entry)| (Place::Backend(i), entry);
-        list.backends.into_iter().enumerate().map(place).collect()
+    let numbered = |list: Entries<'a>| -> Numbered<'a> {
+        Box::new(list.backends.into_iter().enumerate().map(|(i, entry)| (Place::Backend(i), entry)))
     };
     if path.extension().is_some_and(|extension| extension == "toml") {
         // Without the line itself, which may be of a file that is no list.
@@ -196,7 +206,7 @@ fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(Place, Entry)>, ListError> 
     let groups: Vec<Group> = serde_json::from_str(text).map_err(syntax)?;
     let mut entries = Vec::new();
     for (i, Group { targets, labels }) in groups.into_iter().enumerate() {
-        let label = |name: &str| labels.get(name).cloned();
+        let label = |name: &str| labels.get(name).cloned().map(Cow::Owned);
         let wrong = |problem| ListError::Entry { place: format!("[{i}]"), problem };
         let weight = number(&labels, "weight", "use a number above 0, such as \"1\"").map_err(wrong)?;
         let speed = number(&labels, "speed", "use a number above 0, such as \"1.5\"").map_err(wrong)?;
@@ -206,11 +216,11 @@ fn entries(path: &Path, bytes: &[u8]) -> Result<Vec<(Place, Entry)>, ListError> 
         }
         for (j, address) in targets.into_iter().enumerate() {
             let (zone, locality, state) = (label("zone"), label("locality"), label("state"));
-            let entry = Entry { address, weight, zone, locality, state, ordinal, speed };
+            let entry = Entry { address: address.into(), weight, zone, locality, state, ordinal, speed };
             entries.push((Place::Target(i, j), entry));
         }
     }
-    Ok(entries)
+    Ok(Box::new(entries.into_iter()))
 }
 
 /// The number in a label, if there is one; else the problem, with `help`.

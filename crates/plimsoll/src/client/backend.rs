@@ -16,7 +16,7 @@ use crate::discover::Endpoint;
 /// A member of a cluster.
 #[derive(Debug)]
 pub struct Backend {
-    endpoint: Endpoint,
+    endpoint: Arc<Endpoint>,
     authority: Authority,
     host: HeaderValue,
     label: Box<str>,
@@ -43,7 +43,8 @@ pub(crate) enum Persistence {
 }
 
 impl Backend {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: impl Into<Arc<Endpoint>>) -> Self {
+        let endpoint = endpoint.into();
         let label = endpoint.address.to_string();
         let authority = endpoint.authority.clone().unwrap_or_else(|| {
             label.parse().expect("a socket address reads as an authority: digits, dots, colons, brackets")
@@ -54,7 +55,7 @@ impl Backend {
     }
 
     /// The same member as its source describes it now.
-    pub(crate) fn described(&self, endpoint: Endpoint) -> Self {
+    pub(crate) fn described(&self, endpoint: Arc<Endpoint>) -> Self {
         Self { persistence: self.persistence.clone(), ..Self::new(endpoint) }
     }
 
@@ -99,6 +100,11 @@ impl Backend {
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// Whether its source describes it so.
+    pub(crate) fn is_described_as(&self, endpoint: &Arc<Endpoint>) -> bool {
+        self.endpoint == *endpoint
     }
 
     /// The host of requests that name none.

@@ -28,7 +28,7 @@ pub use plimsoll_core::discover::{Census, Freshness, MergeCounts, OnEmpty, Readi
 use plimsoll_core::{Speed, Weight};
 
 /// One backend in the list of a source.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The address that it listens at.
     pub address: SocketAddr,

@@ -24,7 +24,7 @@ fn weight(value: f64) -> Weight {
 
 fn shown(layer: &Layer, listed: &[(u16, u32)]) -> Vec<Shown> {
     let members = layer.apply(listed.iter().map(|(key, properties)| (key, properties)));
-    let show = |each: Overridden<'_, u16, u32>| {
+    let show = |each: Overridden<'_, u16, &u32, u32>| {
         let properties = each.added.or(each.listed).expect("a member is listed or added");
         (*each.key, *properties, each.weight, each.is_drained)
     };

@@ -22,7 +22,7 @@ use super::{Cluster, Shared};
 use crate::discover::{Answer, Discover, Endpoint, FollowConfig, Readiness};
 
 /// The decision on the members.
-type Members = Merge<SocketAddr, Endpoint>;
+type Members = Merge<SocketAddr, Arc<Endpoint>>;
 
 /// The answers of a source, and its number among the sources of the cluster.
 pub(super) struct Source {
@@ -39,7 +39,7 @@ pub(super) struct Following {
     /// The members by its answers. `None` before the first source.
     merge: Option<Members>,
     /// The members in force by the sources, without the overrides.
-    pub(super) listed: Vec<Endpoint>,
+    pub(super) listed: Vec<Arc<Endpoint>>,
     account: SourceAccount,
     /// The operator's word on single backends, whatever source there is.
     pub(super) overrides: ByHand,
@@ -196,20 +196,20 @@ impl Cluster {
         let merge = following.merge.iter();
         merge
             .flat_map(Merge::to_save)
-            .map(|Listed { properties, readiness, .. }| properties.readiness(readiness))
+            .map(|Listed { properties, readiness, .. }| Endpoint::clone(&properties).readiness(readiness))
             .collect()
     }
 }
 
 /// Endpoints by address.
-fn keyed(endpoints: Vec<Endpoint>) -> Vec<(SocketAddr, Endpoint)> {
-    endpoints.into_iter().map(|endpoint| (endpoint.address, endpoint)).collect()
+fn keyed(endpoints: Vec<Endpoint>) -> Vec<(SocketAddr, Arc<Endpoint>)> {
+    endpoints.into_iter().map(|endpoint| (endpoint.address, Arc::new(endpoint))).collect()
 }
 
 /// An entry of a list in the core's terms.
-fn listed(endpoint: Endpoint) -> Listed<SocketAddr, Endpoint> {
-    let readiness = endpoint.readiness;
-    Listed { key: endpoint.address, readiness, properties: endpoint.readiness(Readiness::Ready) }
+fn listed(endpoint: Endpoint) -> Listed<SocketAddr, Arc<Endpoint>> {
+    let Endpoint { address, readiness, .. } = endpoint;
+    Listed { key: address, readiness, properties: Arc::new(endpoint.readiness(Readiness::Ready)) }
 }
 
 impl Following {
@@ -282,7 +282,7 @@ impl Shared {
             let news = self.change_members(now, following, true, &mut lines);
             return (news, following.account.finish(lines));
         }
-        let fixed: Vec<Endpoint> = merge.members().iter().map(|member| member.properties.clone()).collect();
+        let fixed: Vec<Arc<Endpoint>> = merge.members().iter().map(|member| Arc::clone(&member.properties)).collect();
         if fixed.is_empty() {
             return Default::default();
         }
@@ -335,7 +335,7 @@ impl Shared {
         lines: &mut Lines,
     ) -> News {
         let members = following.merge.iter().flat_map(Merge::members);
-        let listed = members.map(|member| member.properties.clone()).collect();
+        let listed = members.map(|member| Arc::clone(&member.properties)).collect();
         self.list(now, following, listed, is_configured, lines)
     }
 
@@ -344,7 +344,7 @@ impl Shared {
         &self,
         now: Timestamp,
         following: &mut Following,
-        listed: Vec<Endpoint>,
+        listed: Vec<Arc<Endpoint>>,
         is_configured: bool,
         lines: &mut Lines,
     ) -> News {

@@ -333,7 +333,7 @@ impl Machine {
     }
 
     /// Replaces the list of known backends, and those of them that are drained by hand.
-    pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Endpoint>, drained: HashSet<SocketAddr>) -> News {
+    pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Arc<Endpoint>>, drained: HashSet<SocketAddr>) -> News {
         let changed = self.membership.replace(endpoints, drained);
         if !changed.is_empty() {
             let changed: HashSet<SocketAddr> = changed.into_iter().collect();
@@ -417,7 +417,7 @@ impl Machine {
             match index.get(&member.backend.address()) {
                 Some(&at) => {
                     let wanted = &wanted[at];
-                    if wanted != member.backend.endpoint() {
+                    if !member.backend.is_described_as(wanted) {
                         self.balancer.set_weight(now, member.id, wanted.weight);
                         member.backend = Arc::new(member.backend.described(wanted.clone()));
                     }

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use plimsoll_core::health::State;
 use plimsoll_core::subset::{Backend, Numbering, Subset};
@@ -16,7 +17,7 @@ use crate::discover::Endpoint;
 #[derive(Default)]
 pub(super) struct Membership {
     /// In the order of the source, each address once.
-    known: Vec<Endpoint>,
+    known: Vec<Known>,
     /// The places of `known` by address.
     places: HashMap<SocketAddr, usize>,
     choice: Option<SubsetChoice>,
@@ -28,16 +29,26 @@ pub(super) struct Membership {
     drained: HashSet<SocketAddr>,
 }
 
+/// A known endpoint.
+struct Known {
+    endpoint: Arc<Endpoint>,
+    /// The same in the core's terms. A list of thousands has few changes, and the texts of all
+    /// addresses would cost more than the rest of the step.
+    candidate: Backend,
+}
+
 impl Membership {
     /// Replaces the list of known endpoints, and those of them that are drained by hand. Returns the
     /// known ones whose drain begins or ends. Of an address that is listed twice the first entry counts.
-    pub(super) fn replace(&mut self, endpoints: Vec<Endpoint>, drained: HashSet<SocketAddr>) -> Vec<SocketAddr> {
-        let former = std::mem::take(&mut self.known);
-        self.places.clear();
+    pub(super) fn replace(&mut self, endpoints: Vec<Arc<Endpoint>>, drained: HashSet<SocketAddr>) -> Vec<SocketAddr> {
+        let (former, places) = (std::mem::take(&mut self.known), std::mem::take(&mut self.places));
         for endpoint in endpoints {
             let place = self.known.len();
             if *self.places.entry(endpoint.address).or_insert(place) == place {
-                self.known.push(endpoint);
+                let same = places.get(&endpoint.address).map(|place| &former[*place]);
+                let same = same.filter(|known| known.endpoint == endpoint);
+                let candidate = same.map_or_else(|| candidate(&endpoint), |known| known.candidate);
+                self.known.push(Known { endpoint, candidate });
             }
         }
         let changed = self.drained.symmetric_difference(&drained).copied();
@@ -46,7 +57,7 @@ impl Membership {
         if self.choice.is_some() {
             let numbering = self.numbered();
             // In an ordinal, another address is the same backend to the draw, and has a state of its own.
-            let is_same = |(old, new): (&Endpoint, &Endpoint)| old.address == new.address;
+            let is_same = |(old, new): (&Known, &Known)| old.endpoint.address == new.endpoint.address;
             let is_moved = former.len() != self.known.len() || !former.iter().zip(&self.known).all(is_same);
             if is_moved || numbering != self.drawn_from {
                 self.draw(numbering);
@@ -79,14 +90,14 @@ impl Membership {
     }
 
     /// The members, in the order of the source.
-    pub(super) fn members(&self) -> Vec<Endpoint> {
+    pub(super) fn members(&self) -> Vec<Arc<Endpoint>> {
         match &self.subset {
-            None => self.known.clone(),
+            None => self.known.iter().map(|known| Arc::clone(&known.endpoint)).collect(),
             Some(subset) => {
                 let places = subset.members().iter().filter_map(|number| self.drawn_from.place_of(*number));
                 let mut places: Vec<usize> = places.collect();
                 places.sort_unstable();
-                places.into_iter().map(|place| self.known[place].clone()).collect()
+                places.into_iter().map(|place| Arc::clone(&self.known[place].endpoint)).collect()
             }
         }
     }
@@ -107,15 +118,15 @@ impl Membership {
 
     /// The known backends in the core's terms. Vacant ordinals stay those of the last draw.
     fn numbered(&self) -> Numbering {
-        let candidate = |endpoint: &Endpoint| Backend {
-            key: Backend::key_of(&endpoint.address.to_string()),
-            domain: domain_of(endpoint),
-            weight: endpoint.weight,
-        };
         let mut numbering = self.drawn_from.clone();
-        numbering.replace(self.known.iter().map(|endpoint| (endpoint.ordinal, candidate(endpoint))));
+        numbering.replace(self.known.iter().map(|known| (known.endpoint.ordinal, known.candidate)));
         numbering
     }
+}
+
+fn candidate(endpoint: &Endpoint) -> Backend {
+    let key = Backend::key_of(&endpoint.address.to_string());
+    Backend { key, domain: domain_of(endpoint), weight: endpoint.weight }
 }
 
 /// The number of a backend's failure domain: its zone, or its locality if it names no zone.

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
@@ -141,12 +142,15 @@ impl Shared {
 }
 
 /// The endpoint of a member. An operator states weight, zone and locality; the rest is the source's.
-fn endpoint(member: Overridden<'_, SocketAddr, Endpoint>) -> Option<Endpoint> {
-    let mut endpoint = member.listed.or(member.added)?.clone();
+fn endpoint(member: Overridden<'_, SocketAddr, &Arc<Endpoint>, Endpoint>) -> Option<Arc<Endpoint>> {
+    if let (Some(listed), None, None) = (member.listed, member.added, member.weight) {
+        return Some(Arc::clone(listed));
+    }
+    let mut endpoint = member.listed.map(|listed| &**listed).or(member.added)?.clone();
     if let Some(Endpoint { weight, zone, locality, .. }) = member.added.cloned() {
         endpoint = Endpoint { weight, zone, locality, ..endpoint };
     }
     (endpoint.address, endpoint.readiness) = (*member.key, Readiness::Ready);
     endpoint.weight = member.weight.unwrap_or(endpoint.weight);
-    Some(endpoint)
+    Some(Arc::new(endpoint))
 }

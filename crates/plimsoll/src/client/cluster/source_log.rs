@@ -163,8 +163,8 @@ impl SourceAccount {
     /// The members by the source change from `before` to `after`, `held` of them missing.
     pub(super) fn on_members(
         &mut self,
-        before: &[Endpoint],
-        after: &[Endpoint],
+        before: &[Arc<Endpoint>],
+        after: &[Arc<Endpoint>],
         (counts, held): (MergeCounts, usize),
         is_configured: bool,
         lines: &mut Lines,
@@ -272,7 +272,7 @@ fn log_event(cluster: &str, source: &str, event: MergeEvent) {
 /// Backends that came, changed and left. The lists have each address once.
 ///
 /// Most changes are of few backends in a list of many: its equal beginning and end are skipped.
-fn difference(before: &[Endpoint], after: &[Endpoint]) -> (u64, u64, u64) {
+fn difference(before: &[Arc<Endpoint>], after: &[Arc<Endpoint>]) -> (u64, u64, u64) {
     let equal = before.iter().zip(after).take_while(|(before, after)| before == after).count();
     let (before, after) = (&before[equal..], &after[equal..]);
     let equal = before.iter().rev().zip(after.iter().rev()).take_while(|(before, after)| before == after).count();
@@ -285,8 +285,8 @@ fn difference(before: &[Endpoint], after: &[Endpoint]) -> (u64, u64, u64) {
     [added, changed, left].map(|count| count as u64).into()
 }
 
-fn by_address(list: &[Endpoint]) -> HashMap<SocketAddr, &Endpoint> {
-    list.iter().map(|endpoint| (endpoint.address, endpoint)).collect()
+fn by_address(list: &[Arc<Endpoint>]) -> HashMap<SocketAddr, &Endpoint> {
+    list.iter().map(|endpoint| (endpoint.address, &**endpoint)).collect()
 }
 
 fn shortened(mut text: String) -> Arc<str> {
@@ -342,8 +342,8 @@ mod tests {
     #[test]
     fn change_is_counted_by_the_lists_in_force() {
         let mut account = SourceAccount::default();
-        let before: Vec<Endpoint> = (1..=4).map(endpoint).collect();
-        let mut step = |before: &[Endpoint], after: &[Endpoint], counts, held| {
+        let before: Vec<Arc<Endpoint>> = (1..=4).map(endpoint).map(Arc::new).collect();
+        let mut step = |before: &[Arc<Endpoint>], after: &[Arc<Endpoint>], counts, held| {
             let mut lines = Lines::default();
             account.on_members(before, after, (counts, held), false, &mut lines);
             lines.change
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(step(&[], &before, none, 0).unwrap().added, 4);
         assert_eq!(step(&before, &before, none, 0), None);
         // One drains, one is removed, one changes, one comes.
-        let after = [endpoint(1), endpoint(2).weight(Weight::new(2.0).unwrap()), endpoint(5)];
+        let after = [endpoint(1), endpoint(2).weight(Weight::new(2.0).unwrap()), endpoint(5)].map(Arc::new);
         let drained = MergeCounts { drained: 1, ..none };
         let change = step(&before, &after, drained, 0).unwrap();
         assert_eq!((change.added, change.changed, change.removed, change.drained), (1, 1, 1, 1));
@@ -375,7 +375,7 @@ mod tests {
         let digits = |code: usize| (0..4).map(move |i| code / 3_usize.pow(i) % 3);
         let list = |code: usize, is_reversed: bool| {
             let of = |(port, digit): (u16, usize)| [None, Some(endpoint(port)), Some(heavy(port))][digit].clone();
-            let mut list: Vec<Endpoint> = (1..=4).zip(digits(code)).filter_map(of).collect();
+            let mut list: Vec<Arc<Endpoint>> = (1..=4).zip(digits(code)).filter_map(of).map(Arc::new).collect();
             if is_reversed {
                 list.reverse();
             }
