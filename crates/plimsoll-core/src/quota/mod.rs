@@ -1,17 +1,55 @@
 //! Quotas over a fleet: the limit of a customer, shared among all tasks of a service.
 //!
 //! SRE ch. 21: usage of all tasks is aggregated in real time, and effective limits are pushed to
-//! each task. This module holds the two formulas; the owner of limits and the messages between it and
-//! the tasks are not built yet.
+//! each task.
 //!
-//! - [`Rule`]: the rate of a task from its demand and the sums over the fleet.
-//! - [`Bucket`]: the local account of a task for one customer.
+//! ```text
+//! Account ── demand, lacking ──▶ Holder ── Report ──▶ Owner      one Account per customer at a task
+//!    ▲                             │  ◀── Assignment ──┘         one Holder per task
+//!    └── rate, credit, cut ────────┘
+//! ```
+//!
+//! - [`Owner`] has the limits. It grants rates so that the sum of all rates that tasks may use is within
+//!   the limit, whatever messages are lost: a rate is free again when its task says that it uses less, or
+//!   when its lease is over.
+//! - [`Holder`] is a task's side of the messages: reports, leases, and the fallback without owner.
+//! - [`Account`] decides on the requests of one customer at one task.
+//! - [`Rule`] is the formula of rates.
+//!
+//! Each task may also use a small [`floor`] of each limit without asking, so customers with little load
+//! cause no messages.
 //!
 //! Rates are whole numbers of µCPU (reference CPU-microseconds a second): sums over a fleet are then
 //! exact, and stay so after any number of updates.
 
+mod account;
 mod bucket;
+mod coarse;
+mod holder;
+mod message;
+mod owner;
 mod rule;
+#[cfg(test)]
+mod tests;
 
+pub use account::{Account, Refusal};
 pub use bucket::Bucket;
+pub use holder::{AssignmentError, Fallback, Holder};
+pub use message::{Assignment, AssignmentEntry, CustomerId, Hold, Report, ReportEntry, TaskId};
+pub use owner::{Owner, OwnerConfig, ReportError};
 pub use rule::{Cut, Rule, Sums};
+
+/// Part of a limit that tasks use without asking.
+const FLOOR: u64 = 50;
+
+/// The rate that each of `tasks` may use of a limit without asking, in µCPU: 2% of its even share.
+#[must_use]
+pub const fn floor(limit: u64, tasks: u32) -> u64 {
+    limit / FLOOR / if tasks == 0 { 1 } else { tasks as u64 }
+}
+
+/// The part of a limit that is granted: the rest is for the floors.
+#[must_use]
+pub const fn granted(limit: u64) -> u64 {
+    limit - limit / FLOOR
+}

@@ -15,7 +15,7 @@
 use crate::Criticality;
 
 /// Number of criticalities.
-const LEVELS: usize = Criticality::ALL.len();
+pub(super) const LEVELS: usize = Criticality::ALL.len();
 /// Demand above this part of the limit leaves nothing to spare.
 const SCARCE: f64 = 0.98;
 /// Standard deviations above the demand.

@@ -1,0 +1,263 @@
+//! The account of one customer at one task: it decides on requests, and measures the demand.
+//!
+//! ```text
+//! rate   = assigned rate + floor
+//! depth  = max(w · rate, 2 c)           w = 0.5 s, or 0.1 s when the customer is cut; c: mean cost
+//! admit  = by the cut, and level > reserve of the criticality · depth
+//! ```
+//!
+//! Below the cut nothing is admitted, and at it a part that is chosen at random, or by cohort. A little
+//! more than the part passes, so that the level binds and not the estimate of the demand. When a customer
+//! is cut, lower criticalities leave a part of the level to chance in the higher ones.
+//!
+//! An account without a limit admits everything: a task that never heard of a limit refuses nothing.
+
+use core::time::Duration;
+
+use super::rule::LEVELS;
+use super::{AssignmentEntry, Bucket, Cut, Hold, ReportEntry, floor, granted};
+use super::{CustomerId, message};
+use crate::{Criticality, Timestamp, decay};
+
+/// Time after which half of the demand is forgotten.
+const HALF_LIFE: Duration = Duration::from_secs(1);
+/// The share of the level's binding: more than the exact part passes the cut.
+const BRISK: f64 = 1.1;
+/// Seconds of the rate that may be used at once.
+const DEPTH: f64 = 0.5;
+/// The same when the customer is cut.
+const CUT_DEPTH: f64 = 0.1;
+/// Requests that may be made at once in any case.
+const LEAST_REQUESTS: f64 = 2.0;
+/// Part of the depth that each criticality leaves to those above it, when the customer is cut.
+const RESERVE: f64 = 0.15;
+/// Part of the depth below which a task says that it lacks something.
+const LOW: f64 = 0.5;
+/// Demand is reported when it changes by more than this part of itself.
+const CHANGE: f64 = 0.05;
+/// Weight of a new cost in the mean.
+const COST_WEIGHT: f64 = 0.05;
+/// Shortest and longest time between two reports of what is lacking.
+const ASK_INTERVAL: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// The reason why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The whole fleet refuses requests of this criticality.
+    Cut,
+    /// This task has used its part of the limit.
+    Spent,
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// In µCPU. `None`: not known.
+    limit: Option<u64>,
+    rate: u32,
+    floor: f64,
+    cut: Cut,
+    bucket: Bucket,
+    /// Decayed sums of costs by criticality.
+    offered: [f64; LEVELS],
+    offered_at: Timestamp,
+    /// Mean cost, in CPU-microseconds.
+    cost: f64,
+    /// The demand that the owner knows. `None`: a new owner, which knows at most the rate.
+    reported: Option<[u64; LEVELS]>,
+    asked_at: Timestamp,
+    ask_interval: Duration,
+    is_asked: bool,
+    /// A request was refused since the last report.
+    is_spent: bool,
+}
+
+impl Account {
+    /// An account without a limit.
+    #[must_use]
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            limit: None,
+            rate: 0,
+            floor: 0.0,
+            cut: Cut::NONE,
+            bucket: Bucket::full(now, 0.0, 0.0),
+            offered: [0.0; LEVELS],
+            offered_at: now,
+            cost: 0.0,
+            reported: None,
+            asked_at: now,
+            ask_interval: ASK_INTERVAL[0],
+            is_asked: false,
+            is_spent: false,
+        }
+    }
+
+    /// A request of this expected cost, in CPU-microseconds. `draw` is a number below 1: random, or that of its
+    /// cohort. An admitted request is to be [taken](Self::take).
+    ///
+    /// # Errors
+    /// It is to be refused.
+    pub fn ask(&mut self, now: Timestamp, criticality: Criticality, cost: f64, draw: f64) -> Result<(), Refusal> {
+        self.offer(now, criticality, cost);
+        if self.limit.is_none() {
+            return Ok(());
+        }
+        let rank = criticality.rank();
+        let is_cut = self.cut != Cut::NONE;
+        if rank > self.cut.rank || (rank == self.cut.rank && is_cut && draw >= f64::from(self.cut.part) * BRISK) {
+            return Err(Refusal::Cut);
+        }
+        let reserve = if is_cut { RESERVE * rank as f64 * self.depth() } else { 0.0 };
+        if self.bucket.level(now) <= reserve {
+            self.is_spent = true;
+            return Err(Refusal::Spent);
+        }
+        Ok(())
+    }
+
+    /// Takes a cost from the level, or gives a negative one back.
+    pub fn take(&mut self, cost: f64) {
+        if self.limit.is_some() {
+            self.bucket.take(cost);
+        }
+    }
+
+    /// The limit over all tasks, in µCPU; `None` if it is not known.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// The rate that this task may use, the floor included. µCPU.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        f64::from(self.rate) + self.floor
+    }
+
+    /// Refusal by criticality.
+    #[must_use]
+    pub fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// Demand by criticality, in µCPU.
+    #[must_use]
+    pub fn demand(&self, now: Timestamp) -> [u64; LEVELS] {
+        let left = decay::remaining(now, self.offered_at, HALF_LIFE);
+        self.offered.map(|offered| decay::rate(offered * left, HALF_LIFE) as u64)
+    }
+
+    fn offer(&mut self, now: Timestamp, criticality: Criticality, cost: f64) {
+        let left = decay::remaining(now, self.offered_at, HALF_LIFE);
+        self.offered.iter_mut().for_each(|offered| *offered *= left);
+        self.offered_at = self.offered_at.max(now);
+        self.offered[criticality.rank()] += cost;
+        let weight = if self.cost > 0.0 { COST_WEIGHT } else { 1.0 };
+        self.cost += weight * (cost - self.cost);
+    }
+
+    fn depth(&self) -> f64 {
+        let seconds = if self.cut == Cut::NONE { DEPTH } else { CUT_DEPTH };
+        (seconds * self.rate()).max(LEAST_REQUESTS * self.cost)
+    }
+
+    /// The assignment of the owner is in force.
+    pub(super) fn assign(&mut self, now: Timestamp, entry: &AssignmentEntry, tasks: u32) {
+        let message::AssignmentEntry { limit, rate, credit, cut, .. } = *entry;
+        let helps = credit > 0 || f64::from(rate) > f64::from(self.rate) * (1.0 + CHANGE);
+        if core::mem::take(&mut self.is_asked) && !helps {
+            self.ask_interval = (2 * self.ask_interval).min(ASK_INTERVAL[1]);
+        } else {
+            self.ask_interval = ASK_INTERVAL[0];
+        }
+        self.cut = cut;
+        self.set(now, limit, rate, tasks);
+        self.bucket.add(now, f64::from(credit));
+    }
+
+    /// The number of tasks changed, and with it the floor.
+    pub(super) fn set_tasks(&mut self, now: Timestamp, tasks: u32) {
+        if let Some(limit) = self.limit {
+            self.set(now, limit, self.rate, tasks);
+        }
+    }
+
+    /// Without an owner: at most this part of the limit by the last rate, or exactly this part.
+    pub(super) fn fall_back(&mut self, now: Timestamp, tasks: u32, is_exact: bool) {
+        let Some(limit) = self.limit else { return };
+        let even = (granted(limit) / u64::from(tasks.max(1))).min(u64::from(u32::MAX)) as u32;
+        self.cut = Cut::NONE;
+        self.set(now, limit, if is_exact { even } else { self.rate.min(even) }, tasks);
+    }
+
+    fn set(&mut self, now: Timestamp, limit: u64, rate: u32, tasks: u32) {
+        let is_new = self.limit.replace(limit).is_none();
+        (self.rate, self.floor) = (rate, floor(limit, tasks) as f64);
+        let (rate, depth) = (self.rate(), self.depth());
+        if is_new {
+            self.bucket = Bucket::full(now, rate, depth);
+        } else {
+            self.bucket.set(now, rate, depth);
+        }
+    }
+
+    pub(super) fn hold(&self, customer: CustomerId) -> Option<Hold> {
+        (self.rate > 0).then_some(Hold { customer, rate: self.rate })
+    }
+
+    /// When it has something to ask for. `None`: nothing now.
+    pub(super) fn ask_due(&mut self, now: Timestamp) -> Option<Timestamp> {
+        (self.lacking(now) > 0.0 || self.is_new_to_owner()).then(|| self.asked_at + self.ask_interval)
+    }
+
+    fn is_new_to_owner(&self) -> bool {
+        self.limit.is_none() && self.cost > 0.0
+    }
+
+    /// CPU-microseconds that are lacking. A cut customer lacks nothing but the rate of what is above the
+    /// cut: there is no credit to give.
+    fn lacking(&mut self, now: Timestamp) -> f64 {
+        if self.limit.is_none() {
+            return 0.0;
+        }
+        let depth = self.depth();
+        let level = self.bucket.level(now);
+        if level >= LOW * depth && !self.is_spent {
+            return 0.0;
+        }
+        if self.cut != Cut::NONE {
+            let above: u64 = self.demand(now)[..self.cut.rank].iter().sum();
+            return if above as f64 > self.rate() * (1.0 + CHANGE) { 1.0 } else { 0.0 };
+        }
+        depth - level
+    }
+
+    /// What is to be reported now: `is_regular` each second, and else only what is lacking.
+    pub(super) fn report(&mut self, now: Timestamp, customer: CustomerId, is_regular: bool) -> Option<ReportEntry> {
+        let mut demand = self.demand(now);
+        if demand.iter().sum::<u64>() as f64 <= self.floor {
+            demand = [0; LEVELS];
+        }
+        let is_due = self.asked_at + self.ask_interval <= now;
+        let lacking = if is_due { self.lacking(now) } else { 0.0 };
+        let is_changed = is_regular && self.is_changed(&demand);
+        if lacking <= 0.0 && !is_changed && !(self.is_new_to_owner() && is_due) {
+            return None;
+        }
+        (self.asked_at, self.is_asked, self.is_spent) = (now, lacking > 0.0, false);
+        self.reported = Some(demand);
+        Some(ReportEntry { customer, demand, cost: self.cost as u32, lacking: lacking as u32 })
+    }
+
+    /// The owner of a new stream knows nothing of the demand.
+    pub(super) fn on_connect(&mut self) {
+        (self.reported, self.ask_interval, self.is_asked) = (None, ASK_INTERVAL[0], false);
+    }
+
+    fn is_changed(&self, demand: &[u64; LEVELS]) -> bool {
+        let Some(known) = &self.reported else { return self.rate > 0 || demand.iter().sum::<u64>() > 0 };
+        let change: u64 = demand.iter().zip(known).map(|(now, before)| now.abs_diff(*before)).sum();
+        change as f64 > known.iter().sum::<u64>() as f64 * CHANGE
+    }
+}

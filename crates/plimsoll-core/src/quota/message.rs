@@ -1,0 +1,82 @@
+//! The messages between the tasks of a service and the owner of its limits.
+//!
+//! Rates are in µCPU (reference CPU-microseconds a second), costs and credits in CPU-microseconds.
+//! A stream carries the messages of one task in order. Each side counts its own: a gap is an error,
+//! which ends the stream, and the task joins again with the rates that it holds.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Cut;
+use super::rule::LEVELS;
+
+/// The number of a customer at its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CustomerId(pub u32);
+
+/// The number of a task at the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+/// A rate that a task uses already when it joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The customer.
+    pub customer: CustomerId,
+    /// The rate, in µCPU.
+    pub rate: u32,
+}
+
+/// A task's word to the owner, each second and when it is short.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// 1, 2, 3 ... on each stream.
+    pub number: u32,
+    /// The number of the last assignment that is in force at the task.
+    pub acknowledged: u32,
+    /// The customers whose demand changed, or that lack something.
+    pub entries: Vec<ReportEntry>,
+}
+
+/// The demand of one customer at a task.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReportEntry {
+    /// The customer.
+    pub customer: CustomerId,
+    /// Demand by criticality, the most critical first, that of refused requests included. µCPU.
+    pub demand: [u64; LEVELS],
+    /// The mean cost of a request, in CPU-microseconds.
+    pub cost: u32,
+    /// CPU-microseconds that are lacking at once. Zero if the rate suffices.
+    pub lacking: u32,
+}
+
+/// The owner's word to a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    /// 1, 2, 3 ... on each stream.
+    pub number: u32,
+    /// The last report that the owner got from the task. The lease lasts from its sending.
+    pub answers: u32,
+    /// The time for which the task may use the rates of all assignments.
+    pub lease: Duration,
+    /// Tasks of the service, at least 1.
+    pub tasks: u32,
+    /// Customers whose assignment changed.
+    pub entries: Vec<AssignmentEntry>,
+}
+
+/// The part of one customer's limit that a task may use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AssignmentEntry {
+    /// The customer.
+    pub customer: CustomerId,
+    /// Its limit over all tasks, in µCPU.
+    pub limit: u64,
+    /// The rate of the task, in µCPU; beside the [floor](super::floor).
+    pub rate: u32,
+    /// CPU-microseconds to use once.
+    pub credit: u32,
+    /// Refusal by criticality.
+    pub cut: Cut,
+}

@@ -1,0 +1,223 @@
+//! One customer at the owner: the demand and the rate of each task, and what is left of the limit.
+//!
+//! ```text
+//! Σ held ≤ granted(limit)          held: the highest rate that a task may be using
+//! credit: fills with granted − Σ held, up to a tenth of the limit in a second
+//! ```
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::super::coarse::Coarse;
+use super::super::rule::LEVELS;
+use super::super::{Cut, Rule, Sums, granted};
+use crate::{Criticality, Timestamp};
+
+/// A rate is sent when it changes by more than this part of itself.
+const HYSTERESIS: f64 = 0.03;
+/// Weight of a new mean cost.
+const COST_WEIGHT: f64 = 1.0 / 16.0;
+/// Time between two sweeps of a customer.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// The same while a task waits for what others are to give up.
+const STARVED_INTERVAL: Duration = Duration::from_millis(20);
+/// Time between two sweeps for each task of the customer, so that sweeps take a bounded part of a core.
+const SWEEP_PER_TASK: Duration = Duration::from_micros(50);
+
+/// A task at a customer: 24 bytes, as there are ten millions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) task: u32,
+    demand: [Coarse; LEVELS],
+    /// The highest rate that the task may be using.
+    pub(super) held: u32,
+    /// The rate of the last assignment.
+    pub(super) rate: u32,
+    /// The number of that assignment.
+    pub(super) number: u32,
+}
+
+impl Entry {
+    pub(super) fn demand(&self) -> [u64; LEVELS] {
+        self.demand.map(Coarse::get)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.held == 0 && self.demand == [Coarse::default(); LEVELS]
+    }
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(super) struct Customer {
+    pub(super) limit: u64,
+    pub(super) entries: Vec<Entry>,
+    sums: Sums,
+    /// Σ held.
+    pub(super) held: u64,
+    /// Σ of the rates that tasks held when they joined, since the owner began.
+    pub(super) reported: u64,
+    /// Mean cost of a request, in CPU-microseconds.
+    cost: f64,
+    credit: f64,
+    credit_at: Timestamp,
+    /// The part of the limit that credits may use: β.
+    credit_part: f64,
+    /// The rule of the last sweep.
+    swept: Rule,
+    swept_at: Timestamp,
+    pub(super) is_dirty: bool,
+    /// A task has less than the rule gives it.
+    pub(super) is_starved: bool,
+}
+
+impl Customer {
+    pub(super) fn new(now: Timestamp, limit: u64, credit_part: f64) -> Self {
+        Self {
+            limit,
+            entries: Vec::new(),
+            sums: Sums::default(),
+            held: 0,
+            reported: 0,
+            cost: 0.0,
+            credit: 0.0,
+            credit_at: now,
+            credit_part,
+            swept: Rule::Plenty(0.0),
+            swept_at: now,
+            is_dirty: false,
+            is_starved: false,
+        }
+    }
+
+    /// Adds a task that uses this rate, which counts as its demand until it reports. Returns its place.
+    pub(super) fn add(&mut self, now: Timestamp, task: u32, held: u32) -> usize {
+        self.fill_credit(now);
+        self.held += u64::from(held);
+        self.reported += u64::from(held);
+        self.entries.push(Entry { task, demand: Default::default(), held, rate: held, number: 0 });
+        let (place, mut demand) = (self.entries.len() - 1, [0; LEVELS]);
+        demand[Criticality::default().rank()] = u64::from(held);
+        self.set_demand(place, demand);
+        place
+    }
+
+    /// Removes the task at this place; the last one takes the place.
+    pub(super) fn remove(&mut self, now: Timestamp, place: usize) {
+        self.set_demand(place, [0; LEVELS]);
+        self.set_held(now, place, 0);
+        self.entries.swap_remove(place);
+    }
+
+    /// The task's demand is this, and its requests cost this much.
+    pub(super) fn on_demand(&mut self, place: usize, demand: [u64; LEVELS], cost: u32) {
+        self.set_demand(place, demand);
+        let cost = f64::from(cost);
+        let weight = if self.cost > 0.0 { COST_WEIGHT } else { 1.0 };
+        self.cost += weight * (cost - self.cost);
+    }
+
+    fn set_demand(&mut self, place: usize, demand: [u64; LEVELS]) {
+        let entry = &mut self.entries[place];
+        let before = entry.demand();
+        entry.demand = demand.map(Coarse::new);
+        let after = entry.demand();
+        for ((sum, before), after) in self.sums.demand.iter_mut().zip(before).zip(after) {
+            *sum = *sum - before + after;
+        }
+        let root = |demand: [u64; LEVELS]| demand.iter().sum::<u64>().isqrt();
+        self.sums.roots = self.sums.roots - root(before) + root(after);
+    }
+
+    fn set_held(&mut self, now: Timestamp, place: usize, held: u32) {
+        self.fill_credit(now);
+        let entry = &mut self.entries[place];
+        self.held = self.held - u64::from(entry.held) + u64::from(held);
+        entry.held = held;
+    }
+
+    pub(super) fn rule(&self) -> Rule {
+        Rule::new(granted(self.limit), &self.sums, self.cost)
+    }
+
+    /// Grants the task at this place its rate by the rule, as far as `pool` has it. Returns whether the
+    /// rate changed enough to be sent.
+    pub(super) fn grant(&mut self, now: Timestamp, place: usize, rule: &Rule, pool: u64) -> bool {
+        let entry = self.entries[place];
+        let wanted = rule.rate(&entry.demand());
+        let free = pool.saturating_sub(self.held - u64::from(entry.held));
+        let rate = wanted.min(free).min(u64::from(u32::MAX)) as u32;
+        self.is_starved |= u64::from(rate) < wanted;
+        let is_small = f64::from(rate.abs_diff(entry.rate)) <= f64::from(entry.rate) * HYSTERESIS;
+        if is_small && (rate > 0 || entry.rate == 0) {
+            return false;
+        }
+        self.entries[place].rate = rate;
+        if rate > entry.held {
+            self.set_held(now, place, rate);
+        }
+        true
+    }
+
+    /// The task at this place uses the last assigned rate and no other.
+    pub(super) fn release(&mut self, now: Timestamp, place: usize) {
+        let rate = self.entries[place].rate;
+        self.set_held(now, place, rate);
+    }
+
+    /// Takes up to `lacking` CPU-microseconds from the credits.
+    pub(super) fn take_credit(&mut self, now: Timestamp, lacking: u32, pool: u64) -> u32 {
+        self.fill_credit(now);
+        if pool < granted(self.limit) {
+            // A new owner: others may be using the rest.
+            return 0;
+        }
+        let credit = f64::from(lacking).min(self.credit);
+        self.credit -= credit;
+        credit as u32
+    }
+
+    fn fill_credit(&mut self, now: Timestamp) {
+        let free = granted(self.limit).saturating_sub(self.held) as f64;
+        let gained = free * now.since(self.credit_at).as_secs_f64();
+        self.credit = (self.credit + gained).min(self.credit_part * self.limit as f64);
+        self.credit_at = self.credit_at.max(now);
+    }
+
+    /// Whether the rates of other tasks are to change for this rule.
+    pub(super) fn needs_sweep(&self, rule: &Rule) -> bool {
+        let differs = |now: f64, before: f64| (now - before).abs() > HYSTERESIS * before.abs().min(now.abs());
+        match (*rule, self.swept) {
+            (Rule::Scarce(now), Rule::Scarce(before)) => {
+                now.rank != before.rank || differs(f64::from(now.part), f64::from(before.part))
+            }
+            (Rule::Tight(now), Rule::Tight(before)) => differs(now, before),
+            (Rule::Plenty(now), Rule::Plenty(before)) => differs(now, before),
+            _ => true,
+        }
+    }
+
+    /// The time of the next sweep.
+    pub(super) fn sweep_due(&self) -> Timestamp {
+        let least = if self.is_starved { STARVED_INTERVAL } else { SWEEP_INTERVAL };
+        self.swept_at + least.max(SWEEP_PER_TASK * self.entries.len() as u32)
+    }
+
+    pub(super) fn on_sweep(&mut self, now: Timestamp, rule: Rule) {
+        (self.swept, self.swept_at, self.is_dirty, self.is_starved) = (rule, now, false, false);
+    }
+
+    /// Whether other criticalities are refused than at the last sweep.
+    pub(super) fn is_other_cut(&self, rule: &Rule) -> bool {
+        let (now, before) = (rule.cut(), self.swept.cut());
+        now.rank != before.rank || (now == Cut::NONE) != (before == Cut::NONE)
+    }
+
+    pub(super) fn demand(&self) -> [u64; LEVELS] {
+        self.sums.demand
+    }
+
+    pub(super) fn cut(&self) -> Cut {
+        self.rule().cut()
+    }
+}

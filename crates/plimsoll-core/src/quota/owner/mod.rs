@@ -1,0 +1,461 @@
+//! The owner of the limits of one service.
+//!
+//! ```text
+//! granted to a task  ≤  pool − Σ held by the others        at any time
+//! pool = granted(limit)
+//!      | Σ of the rates that tasks report when they join    until a lease has passed since the start
+//! ```
+//!
+//! A rate counts as held from its assignment until the task acknowledges a lower one, or until its
+//! lease is over. So the sum of the rates in use is within the limit whatever becomes of a message.
+//!
+//! A new owner does not know the tasks that have not joined yet, and they may hold a part of the
+//! limit. It distributes what the tasks that joined hold, which is as much as they used before. If no
+//! task holds anything in the first five seconds, the service starts, and nobody does.
+//!
+//! Each report gets its answer at once, with the rates of its own customers. The rates of other tasks
+//! change by a sweep over the customers whose [`Rule`](super::Rule) changed, each 100 ms.
+//!
+//! Where it is weak: a task that crashes takes its rates with it until its lease is over, unless it
+//! joins again by the same name.
+
+mod customer;
+mod task;
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use self::customer::Customer;
+use self::task::Task;
+use super::{Assignment, AssignmentEntry, CustomerId, Cut, Hold, Report, TaskId, granted};
+use crate::Timestamp;
+use crate::admit::Outlook;
+
+/// If no task that joined in this time holds a rate, none did before.
+const FIRST_START: Duration = Duration::from_secs(5);
+/// Demand of a task that is believed, over its CPUs: requests that are refused are demand too.
+const MOST_DEMAND: u64 = 4;
+/// µCPU of one CPU.
+const CPU: u64 = 1_000_000;
+/// Time between two searches for leases that are over.
+const LEASE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Settings of an [`Owner`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerConfig {
+    /// How long a task may use its rates after it sent a report.
+    pub lease: Duration,
+    /// Optimistic: a tenth of each limit is lent to tasks that lack something at the moment.
+    pub outlook: Outlook,
+}
+
+impl OwnerConfig {
+    /// Shares that are a minute old are nearly as good as fresh ones, and better than none.
+    pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);
+}
+
+impl Default for OwnerConfig {
+    fn default() -> Self {
+        Self { lease: Self::DEFAULT_LEASE, outlook: Outlook::Optimistic }
+    }
+}
+
+/// The reason why a report has no effect. The stream of the task is to be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportError {
+    /// There is no such task, or its stream ended.
+    Task,
+    /// Reports are numbered 1, 2, 3 ...
+    Number {
+        /// The number of the next report.
+        expected: u32,
+        /// The number of this one.
+        got: u32,
+    },
+    /// It acknowledges what was not sent, or less than before.
+    Acknowledged {
+        /// The last acknowledged number.
+        least: u32,
+        /// The last sent number.
+        most: u32,
+        /// The number in the report.
+        got: u32,
+    },
+    /// No such customer.
+    Customer(CustomerId),
+    /// A customer that is there twice.
+    Twice(CustomerId),
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task => f.write_str("the task has not joined"),
+            Self::Number { expected, got } => write!(f, "report {got} where {expected} is due"),
+            Self::Acknowledged { least, most, got } => {
+                write!(f, "assignment {got} is acknowledged, and those from {least} to {most} were sent")
+            }
+            Self::Customer(CustomerId(id)) => write!(f, "customer {id} is unknown on this stream"),
+            Self::Twice(CustomerId(id)) => write!(f, "customer {id} is there twice"),
+        }
+    }
+}
+
+impl core::error::Error for ReportError {}
+
+/// The state of a customer at its owner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CustomerState {
+    /// Its limit, in µCPU.
+    pub limit: u64,
+    /// Its demand by criticality, in µCPU.
+    pub demand: [u64; super::rule::LEVELS],
+    /// The rates that tasks may be using, in sum. µCPU.
+    pub held: u64,
+    /// Tasks with demand or a rate.
+    pub tasks: usize,
+    /// Refusal by criticality.
+    pub cut: Cut,
+}
+
+/// The owner of limits. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Owner {
+    config: OwnerConfig,
+    customers: Vec<Customer>,
+    /// By number; `None`: free.
+    tasks: Vec<Option<Task>>,
+    joined: u32,
+    dirty: Vec<u32>,
+    /// Tasks with unsent assignments.
+    ready: Vec<u32>,
+    /// Until then other tasks may hold rates that this owner does not know.
+    unsure_until: Option<Timestamp>,
+    /// When a start is known to be the first one, unless a task holds something.
+    first_start: Option<Timestamp>,
+    leases_at: Timestamp,
+}
+
+impl Owner {
+    /// An owner that knows no task yet.
+    #[must_use]
+    pub fn new(now: Timestamp, config: OwnerConfig) -> Self {
+        Self {
+            config,
+            customers: Vec::new(),
+            tasks: Vec::new(),
+            joined: 0,
+            dirty: Vec::new(),
+            ready: Vec::new(),
+            unsure_until: Some(now + config.lease),
+            first_start: None,
+            leases_at: now + LEASE_INTERVAL,
+        }
+    }
+
+    /// Adds a customer with a limit in µCPU.
+    pub fn add_customer(&mut self, now: Timestamp, limit: u64) -> CustomerId {
+        let credit_part = match self.config.outlook {
+            Outlook::Optimistic => 0.1,
+            Outlook::Pessimistic => 0.0,
+        };
+        self.customers.push(Customer::new(now, limit, credit_part));
+        CustomerId(self.customers.len() as u32 - 1)
+    }
+
+    /// Changes a limit. Rates follow with the next sweep.
+    pub fn set_limit(&mut self, customer: CustomerId, limit: u64) {
+        self.customers[customer.0 as usize].limit = limit;
+        self.mark(customer.0);
+    }
+
+    /// A task joins, with the rates that it uses already; `cpus` are those that it may use. `former` is
+    /// the same task before its stream ended: it uses no other rates than those in `holds`.
+    ///
+    /// # Errors
+    /// A customer is unknown, or there twice. The task has not joined.
+    pub fn join(
+        &mut self,
+        now: Timestamp,
+        cpus: f64,
+        holds: &[Hold],
+        former: Option<TaskId>,
+    ) -> Result<TaskId, ReportError> {
+        let mut seen = BTreeSet::new();
+        for Hold { customer, .. } in holds {
+            if customer.0 as usize >= self.customers.len() {
+                return Err(ReportError::Customer(*customer));
+            }
+            if !seen.insert(*customer) {
+                return Err(ReportError::Twice(*customer));
+            }
+        }
+        if let Some(former) = former {
+            self.forget(now, former.0);
+        }
+        let most = (cpus.clamp(0.001, 1e6) * (MOST_DEMAND * CPU) as f64) as u64;
+        let mut task = Task::new(most, now + self.config.lease);
+        let id = self.tasks.iter().position(Option::is_none).unwrap_or(self.tasks.len()) as u32;
+        for Hold { customer, rate } in holds {
+            let place = self.customers[customer.0 as usize].add(now, id, *rate);
+            task.set_place(customer.0, place);
+            self.mark(customer.0);
+        }
+        if self.tasks.len() == id as usize {
+            self.tasks.push(None);
+        }
+        self.tasks[id as usize] = Some(task);
+        self.joined += 1;
+        if self.unsure_until.is_some() && self.joined == 1 {
+            self.first_start = Some(now + FIRST_START);
+        }
+        Ok(TaskId(id))
+    }
+
+    /// The stream of a task ended. What it holds stays reserved until the end of its lease, or until it
+    /// joins again.
+    pub fn leave(&mut self, task: TaskId) {
+        if let Some(Some(task)) = self.tasks.get_mut(task.0 as usize) {
+            task.is_connected = false;
+        }
+    }
+
+    /// A task reports. Returns the answer, which must be sent to it before any later assignment.
+    ///
+    /// # Errors
+    /// The report has no effect.
+    pub fn report(&mut self, now: Timestamp, id: TaskId, report: &Report) -> Result<Assignment, ReportError> {
+        let task = self.tasks.get_mut(id.0 as usize).and_then(Option::as_mut);
+        let task = task.filter(|task| task.is_connected).ok_or(ReportError::Task)?;
+        task.check(report, self.customers.len())?;
+        task.reported = report.number;
+        task.until = now + self.config.lease;
+        let number = task.next_number();
+        let most = task.most;
+        for customer in task.acknowledge(report.acknowledged) {
+            self.release(now, id.0, customer, report.acknowledged);
+        }
+        let mut entries = Vec::new();
+        for entry in &report.entries {
+            // In sum at most `most`, in proportion.
+            let total = entry.demand.iter().fold(0_u64, |sum, demand| sum.saturating_add(*demand));
+            let demand = if total > most {
+                entry.demand.map(|demand| (u128::from(demand) * u128::from(most) / u128::from(total)) as u64)
+            } else {
+                entry.demand
+            };
+            let place = self.place(now, id.0, entry.customer.0);
+            let unsure = self.unsure_until.is_some();
+            let customer = &mut self.customers[entry.customer.0 as usize];
+            customer.on_demand(place, demand, entry.cost);
+            let (rule, pool) = (customer.rule(), pool(customer, unsure));
+            let is_changed = customer.grant(now, place, &rule, pool);
+            let credit = customer.take_credit(now, entry.lacking, pool);
+            let is_new = customer.entries[place].number == 0;
+            if is_changed || is_new || credit > 0 || entry.lacking > 0 {
+                entries.push(self.assign(number, id.0, entry.customer, credit));
+            }
+            let customer = &self.customers[entry.customer.0 as usize];
+            if customer.is_starved || customer.needs_sweep(&rule) {
+                self.mark(entry.customer.0);
+            }
+            self.drop_idle(now, id.0, entry.customer.0);
+        }
+        Ok(self.assignment(id.0, number, entries))
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    #[must_use]
+    pub fn poll_timeout(&self) -> Timestamp {
+        let sweeps = self.dirty.iter().map(|customer| self.customers[*customer as usize].sweep_due());
+        let unsure = [self.unsure_until, self.first_start].into_iter().flatten();
+        sweeps.chain(unsure).fold(self.leases_at, Timestamp::min)
+    }
+
+    /// Changes rates that are due, and ends leases. Then [`poll_assignment`](Self::poll_assignment).
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.end_takeover(now);
+        if now >= self.leases_at {
+            self.leases_at = now + LEASE_INTERVAL;
+            for id in 0..self.tasks.len() as u32 {
+                if self.tasks[id as usize].as_ref().is_some_and(|task| task.until <= now) {
+                    self.forget(now, id);
+                }
+            }
+        }
+        let mut dirty = core::mem::take(&mut self.dirty);
+        dirty.retain(|customer| {
+            let is_due = self.customers[*customer as usize].sweep_due() <= now;
+            if is_due {
+                self.sweep(now, *customer);
+            }
+            !is_due
+        });
+        self.dirty.append(&mut dirty);
+    }
+
+    /// The next assignment that follows from a sweep, and its task.
+    pub fn poll_assignment(&mut self) -> Option<(TaskId, Assignment)> {
+        loop {
+            let id = self.ready.pop()?;
+            let Some(task) = self.tasks[id as usize].as_mut() else { continue };
+            let unsent = core::mem::take(&mut task.unsent);
+            if !task.is_connected || unsent.is_empty() {
+                continue;
+            }
+            let number = task.next_number();
+            let entries = unsent.into_iter().map(|customer| self.assign(number, id, CustomerId(customer), 0)).collect();
+            return Some((TaskId(id), self.assignment(id, number, entries)));
+        }
+    }
+
+    /// Whether tasks may hold rates that this owner does not know.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        self.unsure_until.is_some()
+    }
+
+    /// Tasks that have joined and whose lease lasts.
+    #[must_use]
+    pub fn tasks(&self) -> u32 {
+        self.joined
+    }
+
+    /// The state of a customer.
+    #[must_use]
+    pub fn customer(&self, id: CustomerId) -> CustomerState {
+        let customer = &self.customers[id.0 as usize];
+        CustomerState {
+            limit: customer.limit,
+            demand: customer.demand(),
+            held: customer.held,
+            tasks: customer.entries.len(),
+            cut: customer.cut(),
+        }
+    }
+
+    fn end_takeover(&mut self, now: Timestamp) {
+        let Some(until) = self.unsure_until else { return };
+        let is_decided = self.first_start.take_if(|due| *due <= now).is_some();
+        let is_first = is_decided && self.customers.iter().all(|customer| customer.reported == 0);
+        if is_first || now >= until {
+            (self.unsure_until, self.first_start) = (None, None);
+            (0..self.customers.len() as u32).for_each(|customer| self.mark(customer));
+        }
+    }
+
+    fn sweep(&mut self, now: Timestamp, id: u32) {
+        let unsure = self.unsure_until.is_some();
+        let customer = &mut self.customers[id as usize];
+        let (rule, pool) = (customer.rule(), pool(customer, unsure));
+        let is_other_cut = customer.is_other_cut(&rule);
+        customer.on_sweep(now, rule);
+        for place in 0..customer.entries.len() {
+            let task = customer.entries[place].task;
+            let Some(of) = self.tasks[task as usize].as_mut().filter(|task| task.is_connected) else { continue };
+            if customer.grant(now, place, &rule, pool) || is_other_cut {
+                if of.unsent.is_empty() {
+                    self.ready.push(task);
+                }
+                of.unsent.push(id);
+            }
+        }
+        if customer.is_starved && customer.held < pool {
+            self.mark(id);
+        }
+    }
+
+    /// The task acknowledged the assignments up to this number, which lowered its rate.
+    fn release(&mut self, now: Timestamp, id: u32, customer: u32, acknowledged: u32) {
+        let Some(place) = self.tasks[id as usize].as_ref().and_then(|task| task.place(customer)) else { return };
+        let of = &mut self.customers[customer as usize];
+        // A later assignment is under way, with an acknowledgement of its own.
+        if of.entries[place].number > acknowledged {
+            return;
+        }
+        // A sweep has changed the rate since, and it is not sent yet.
+        if self.tasks[id as usize].as_ref().is_some_and(|task| task.unsent.contains(&customer)) {
+            return;
+        }
+        of.release(now, place);
+        if of.is_starved {
+            self.mark(customer);
+        }
+        self.drop_idle(now, id, customer);
+    }
+
+    /// The entry of an assignment, which is sent now.
+    fn assign(&mut self, number: u32, id: u32, customer: CustomerId, credit: u32) -> AssignmentEntry {
+        let task = self.tasks[id as usize].as_mut().expect("an assignment is for a task that has joined");
+        let place = task.place(customer.0);
+        let of = &mut self.customers[customer.0 as usize];
+        let (limit, cut) = (of.limit, of.cut());
+        let Some(place) = place else { return AssignmentEntry { customer, limit, rate: 0, credit, cut } };
+        let entry = &mut of.entries[place];
+        entry.number = number;
+        if entry.rate < entry.held {
+            task.on_lower(number, customer);
+        }
+        AssignmentEntry { customer, limit, rate: entry.rate, credit, cut }
+    }
+
+    fn assignment(&self, id: u32, number: u32, entries: Vec<AssignmentEntry>) -> Assignment {
+        let answers = self.tasks[id as usize].as_ref().map_or(0, |task| task.reported);
+        Assignment { number, answers, lease: self.config.lease, tasks: self.joined, entries }
+    }
+
+    /// The place of a task at a customer, a new one if needed.
+    fn place(&mut self, now: Timestamp, id: u32, customer: u32) -> usize {
+        let task = self.tasks[id as usize].as_mut().expect("a task that reports has joined");
+        task.place(customer).unwrap_or_else(|| {
+            let place = self.customers[customer as usize].add(now, id, 0);
+            task.set_place(customer, place);
+            place
+        })
+    }
+
+    fn drop_idle(&mut self, now: Timestamp, id: u32, customer: u32) {
+        let Some(place) = self.tasks[id as usize].as_ref().and_then(|task| task.place(customer)) else { return };
+        if self.customers[customer as usize].entries[place].is_idle() {
+            self.remove(now, id, customer, place);
+        }
+    }
+
+    fn remove(&mut self, now: Timestamp, id: u32, customer: u32, place: usize) {
+        let of = &mut self.customers[customer as usize];
+        of.remove(now, place);
+        let moved = of.entries.get(place).map(|entry| entry.task);
+        if let Some(task) = self.tasks[id as usize].as_mut() {
+            task.forget(customer);
+        }
+        if let Some(task) = moved.and_then(|moved| self.tasks[moved as usize].as_mut()) {
+            task.set_place(customer, place);
+        }
+    }
+
+    /// A task is gone, and uses nothing.
+    fn forget(&mut self, now: Timestamp, id: u32) {
+        let Some(task) = self.tasks.get(id as usize).and_then(Option::as_ref) else { return };
+        let places: Vec<(u32, u32)> = task.customers().collect();
+        for (customer, place) in places {
+            self.remove(now, id, customer, place as usize);
+            self.mark(customer);
+        }
+        self.tasks[id as usize] = None;
+        self.joined -= 1;
+    }
+
+    fn mark(&mut self, customer: u32) {
+        if !core::mem::replace(&mut self.customers[customer as usize].is_dirty, true) {
+            self.dirty.push(customer);
+        }
+    }
+}
+
+/// The sum of the rates that may be granted.
+fn pool(customer: &Customer, unsure: bool) -> u64 {
+    let most = granted(customer.limit);
+    if unsure { most.min(customer.reported) } else { most }
+}

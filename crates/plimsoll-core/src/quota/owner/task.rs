@@ -1,0 +1,103 @@
+//! A task at the owner: its lease, its messages, and the customers that it has.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::super::{CustomerId, Report};
+use super::ReportError;
+use crate::Timestamp;
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    /// By ascending customer: the customer, and the task's place there. Eight bytes each, as there are
+    /// ten millions.
+    places: Vec<(u32, u32)>,
+    /// Most demand that is believed, in µCPU.
+    pub(super) most: u64,
+    /// The number of its last report.
+    pub(super) reported: u32,
+    /// The number of the last assignment to it.
+    assigned: u32,
+    acknowledged: u32,
+    /// Assignments that lower a rate: their number and the customer.
+    lowered: VecDeque<(u32, u32)>,
+    /// Customers whose assignment is to be sent.
+    pub(super) unsent: Vec<u32>,
+    /// The end of its lease.
+    pub(super) until: Timestamp,
+    /// `false` when its stream ended; its rates are reserved until the end of the lease.
+    pub(super) is_connected: bool,
+}
+
+impl Task {
+    pub(super) fn new(most: u64, until: Timestamp) -> Self {
+        Self {
+            places: Vec::new(),
+            most,
+            reported: 0,
+            assigned: 0,
+            acknowledged: 0,
+            lowered: VecDeque::new(),
+            unsent: Vec::new(),
+            until,
+            is_connected: true,
+        }
+    }
+
+    /// Whether a report may be taken. Nothing of one that may not has an effect.
+    pub(super) fn check(&self, report: &Report, customers: usize) -> Result<(), ReportError> {
+        let expected = self.reported + 1;
+        if report.number != expected {
+            return Err(ReportError::Number { expected, got: report.number });
+        }
+        if !(self.acknowledged..=self.assigned).contains(&report.acknowledged) {
+            let (least, most, got) = (self.acknowledged, self.assigned, report.acknowledged);
+            return Err(ReportError::Acknowledged { least, most, got });
+        }
+        let unknown = report.entries.iter().find(|entry| entry.customer.0 as usize >= customers);
+        unknown.map_or(Ok(()), |entry| Err(ReportError::Customer(entry.customer)))
+    }
+
+    pub(super) fn customers(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.places.iter().copied()
+    }
+
+    pub(super) fn place(&self, customer: u32) -> Option<usize> {
+        let at = self.places.binary_search_by_key(&customer, |(known, _)| *known).ok()?;
+        Some(self.places[at].1 as usize)
+    }
+
+    /// The task is at this place of the customer now.
+    pub(super) fn set_place(&mut self, customer: u32, place: usize) {
+        match self.places.binary_search_by_key(&customer, |(known, _)| *known) {
+            Ok(at) => self.places[at].1 = place as u32,
+            Err(at) => self.places.insert(at, (customer, place as u32)),
+        }
+    }
+
+    pub(super) fn forget(&mut self, customer: u32) {
+        if let Ok(at) = self.places.binary_search_by_key(&customer, |(known, _)| *known) {
+            self.places.remove(at);
+        }
+    }
+
+    /// The number of the next assignment.
+    pub(super) fn next_number(&mut self) -> u32 {
+        self.assigned += 1;
+        self.assigned
+    }
+
+    /// An assignment lowers a rate.
+    pub(super) fn on_lower(&mut self, number: u32, customer: CustomerId) {
+        self.lowered.push_back((number, customer.0));
+    }
+
+    /// The task says that the assignments up to this number are in force. Returns the customers that
+    /// they lowered.
+    pub(super) fn acknowledge(&mut self, number: u32) -> Vec<u32> {
+        self.acknowledged = number;
+        let upto = self.lowered.partition_point(|(lowered, _)| *lowered <= number);
+        self.lowered.drain(..upto).map(|(_, customer)| customer).collect()
+    }
+}

@@ -1,0 +1,329 @@
+//! Owner and tasks together, with messages that are lost, late and repeated.
+
+extern crate std;
+
+use core::time::Duration;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Criticality, Timestamp};
+
+/// A message under way, on the stream of its task with this generation.
+#[derive(Clone, Debug)]
+enum Message {
+    Report(u32, Report),
+    Assignment(u32, Assignment),
+}
+
+/// A fleet of tasks with one customer, its owner, and the messages between them.
+#[derive(Clone)]
+struct Fleet {
+    now: Timestamp,
+    owner: Owner,
+    customer: CustomerId,
+    tasks: Vec<Task>,
+}
+
+#[derive(Clone)]
+struct Task {
+    holder: Holder,
+    id: Option<TaskId>,
+    /// Counts its streams.
+    generation: u32,
+    messages: Vec<Message>,
+}
+
+impl Fleet {
+    fn new(tasks: usize, limit: u64) -> Self {
+        let now = Timestamp::ZERO;
+        let mut owner = Owner::new(now, OwnerConfig::default());
+        let customer = owner.add_customer(now, limit);
+        let task = |_| {
+            let mut holder = Holder::new(now);
+            holder.add(now);
+            Task { holder, id: None, generation: 0, messages: Vec::new() }
+        };
+        Self { now, owner, customer, tasks: (0..tasks).map(task).collect() }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now = self.now + Duration::from_millis(ms);
+        self.owner.handle_timeout(self.now);
+        while let Some((id, assignment)) = self.owner.poll_assignment() {
+            if let Some(task) = self.tasks.iter_mut().find(|task| task.id == Some(id)) {
+                task.messages.push(Message::Assignment(task.generation, assignment));
+            }
+        }
+        for task in &mut self.tasks {
+            if let Some(report) = task.holder.poll(self.now) {
+                task.messages.push(Message::Report(task.generation, report));
+            }
+        }
+    }
+
+    fn connect(&mut self, at: usize) {
+        let task = &mut self.tasks[at];
+        task.generation += 1;
+        let holds = task.holder.connect(self.now);
+        task.id = Some(self.owner.join(self.now, 1_000.0, &holds, task.id).expect("known customers"));
+    }
+
+    fn disconnect(&mut self, at: usize) {
+        let task = &mut self.tasks[at];
+        task.holder.disconnect();
+        if let Some(id) = task.id {
+            self.owner.leave(id);
+        }
+    }
+
+    fn offer(&mut self, at: usize, cost: f64) {
+        let account = self.tasks[at].holder.account(CustomerId(0));
+        if account.ask(self.now, Criticality::Critical, cost, 0.0).is_ok() {
+            account.take(cost);
+        }
+    }
+
+    /// Delivers the message at this place. A message of a former stream has no receiver, and one that
+    /// is refused ends the stream.
+    fn deliver(&mut self, at: usize, place: usize, is_repeated: bool) {
+        let task = &mut self.tasks[at];
+        if task.messages.is_empty() {
+            return;
+        }
+        let place = place % task.messages.len();
+        let message = if is_repeated { task.messages[place].clone() } else { task.messages.remove(place) };
+        let is_refused = match message {
+            Message::Report(generation, report) if generation == task.generation => {
+                let id = task.id.expect("it joined");
+                match self.owner.report(self.now, id, &report) {
+                    Ok(answer) => {
+                        task.messages.push(Message::Assignment(generation, answer));
+                        false
+                    }
+                    Err(_) => true,
+                }
+            }
+            Message::Assignment(generation, assignment) if generation == task.generation => {
+                task.holder.assign(self.now, &assignment).is_err()
+            }
+            _ => false,
+        };
+        if is_refused {
+            self.disconnect(at);
+        }
+    }
+
+    /// The rates in use.
+    fn used(&mut self) -> u64 {
+        let rate = |task: &mut Task| {
+            let account = task.holder.account(CustomerId(0));
+            account.hold(CustomerId(0)).map_or(0, |hold| u64::from(hold.rate))
+        };
+        self.tasks.iter_mut().map(rate).sum()
+    }
+
+    /// Delivers everything in order for some time.
+    fn settle(&mut self, ms: u64, mut offer: impl FnMut(&mut Self)) {
+        for _ in 0..ms / 10 {
+            self.pass(10);
+            offer(self);
+            for at in 0..self.tasks.len() {
+                while !self.tasks[at].messages.is_empty() {
+                    self.deliver(at, 0, false);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rates_follow_the_demand_and_use_the_limit() {
+    let mut fleet = Fleet::new(4, 1_000_000);
+    (0..4).for_each(|at| fleet.connect(at));
+    // 600, 1,200, 100 and 100 ms of work each second.
+    fleet.settle(20_000, |fleet| {
+        for (at, cost) in [6_000.0, 12_000.0, 1_000.0, 1_000.0].into_iter().enumerate() {
+            fleet.offer(at, cost);
+        }
+    });
+    let rates: Vec<f64> = (0..4).map(|at| fleet.tasks[at].holder.account(CustomerId(0)).rate()).collect();
+    for (rate, expected) in rates.iter().zip([300_000.0, 600_000.0, 50_000.0, 50_000.0]) {
+        assert!((rate - expected).abs() < expected * 0.06 + 5_000.0, "{rates:?}");
+    }
+    let total: f64 = rates.iter().sum();
+    assert!(total <= 1_000_000.0 && total > 950_000.0, "{rates:?}");
+}
+
+#[test]
+fn lost_task_gives_its_rate_back_after_its_lease() {
+    let mut fleet = Fleet::new(2, 1_000_000);
+    (0..2).for_each(|at| fleet.connect(at));
+    let both = |fleet: &mut Fleet| (0..2).for_each(|at| fleet.offer(at, 8_000.0));
+    fleet.settle(20_000, both);
+    let held = |fleet: &Fleet| fleet.owner.customer(fleet.customer).held;
+    assert!(held(&fleet) > 950_000);
+    fleet.disconnect(1);
+    fleet.settle(30_000, |fleet| fleet.offer(0, 8_000.0));
+    let of_first = |fleet: &mut Fleet| fleet.tasks[0].holder.account(CustomerId(0)).rate();
+    assert!(of_first(&mut fleet) < 600_000.0);
+    fleet.settle(40_000, |fleet| fleet.offer(0, 8_000.0));
+    assert!(of_first(&mut fleet) > 750_000.0, "{}", of_first(&mut fleet));
+}
+
+#[test]
+fn new_owner_distributes_what_tasks_hold_until_a_lease_has_passed() {
+    let mut fleet = Fleet::new(3, 900_000);
+    (0..3).for_each(|at| fleet.connect(at));
+    fleet.settle(20_000, |fleet| (0..3).for_each(|at| fleet.offer(at, 9_000.0)));
+    // Two of three tasks find the new owner.
+    fleet.owner = Owner::new(fleet.now, OwnerConfig::default());
+    fleet.customer = fleet.owner.add_customer(fleet.now, 900_000);
+    for at in 0..3 {
+        fleet.tasks[at].holder.disconnect();
+        fleet.tasks[at].id = None;
+        fleet.tasks[at].messages.clear();
+    }
+    let used = fleet.used();
+    fleet.connect(0);
+    fleet.connect(1);
+    fleet.settle(30_000, |fleet| fleet.offer(0, 9_000.0));
+    assert!(fleet.owner.is_unsure() && fleet.used() <= used, "{} of {used}", fleet.used());
+    let rate = fleet.tasks[0].holder.account(CustomerId(0)).rate();
+    assert!(rate > 550_000.0, "the first has the part of the second: {rate}");
+    fleet.settle(31_000, |fleet| fleet.offer(0, 9_000.0));
+    assert!(!fleet.owner.is_unsure());
+}
+
+#[test]
+fn first_start_is_over_after_five_seconds() {
+    let mut fleet = Fleet::new(1, 1_000_000);
+    fleet.connect(0);
+    fleet.settle(4_900, |fleet| fleet.offer(0, 20_000.0));
+    assert_eq!((fleet.owner.is_unsure(), fleet.used()), (true, 0));
+    fleet.settle(2_000, |fleet| fleet.offer(0, 20_000.0));
+    assert!(!fleet.owner.is_unsure() && fleet.used() > 900_000, "{}", fleet.used());
+}
+
+/// A step of a random history.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Pass(u64),
+    Offer(usize, u32),
+    Deliver(usize, usize),
+    Repeat(usize, usize),
+    Lose(usize, usize),
+    Disconnect(usize),
+    Connect(usize),
+    Crash(usize),
+    Limit(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let task = 0_usize..4;
+    prop_oneof![
+        3 => (1_u64..2_000).prop_map(Step::Pass),
+        4 => (task.clone(), 0_u32..400_000).prop_map(|(at, cost)| Step::Offer(at, cost)),
+        8 => (task.clone(), Just(0)).prop_map(|(at, place)| Step::Deliver(at, place)),
+        1 => (task.clone(), 0_usize..4).prop_map(|(at, place)| Step::Deliver(at, place)),
+        1 => (task.clone(), 0_usize..4).prop_map(|(at, place)| Step::Repeat(at, place)),
+        1 => (task.clone(), 0_usize..4).prop_map(|(at, place)| Step::Lose(at, place)),
+        1 => task.clone().prop_map(Step::Disconnect),
+        2 => task.clone().prop_map(Step::Connect),
+        1 => task.prop_map(Step::Crash),
+        1 => (1_u32..2_000_000).prop_map(Step::Limit),
+    ]
+}
+
+impl Fleet {
+    fn act(&mut self, step: Step) {
+        match step {
+            Step::Pass(ms) => self.pass(ms),
+            Step::Offer(at, cost) => self.offer(at, f64::from(cost)),
+            Step::Deliver(at, place) => self.deliver(at, place, false),
+            Step::Repeat(at, place) => self.deliver(at, place, true),
+            Step::Lose(at, place) => {
+                let messages = &mut self.tasks[at].messages;
+                if !messages.is_empty() {
+                    let place = place % messages.len();
+                    messages.remove(place);
+                }
+            }
+            Step::Disconnect(at) => self.disconnect(at),
+            Step::Connect(at) => self.connect(at),
+            // It joins by another name.
+            Step::Crash(at) => {
+                self.disconnect(at);
+                let mut holder = Holder::new(self.now);
+                holder.add(self.now);
+                self.tasks[at] = Task { holder, id: None, generation: 0, messages: Vec::new() };
+            }
+            Step::Limit(limit) => self.owner.set_limit(self.customer, u64::from(limit)),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// The rates in use are within those that the owner counts, and these within the limit, as long as no
+    /// task falls back to its even part.
+    #[test]
+    fn rates_in_use_are_within_the_limit_whatever_happens_to_messages(steps in prop::collection::vec(step(), 1..120)) {
+        let mut fleet = Fleet::new(4, 1_000_000);
+        (0..4).for_each(|at| fleet.connect(at));
+        fleet.settle(6_000, |_| ());
+        // The highest limit of late: rates above a new limit are given back one after the other.
+        let mut highest = 1_000_000;
+        for step in steps {
+            if let Step::Limit(limit) = step {
+                highest = highest.max(u64::from(limit));
+            }
+            fleet.act(step);
+            let state = fleet.owner.customer(fleet.customer);
+            prop_assert!(state.held <= granted(highest), "{} of {highest}", state.held);
+            let is_fallback = fleet.tasks.iter().any(|task| task.holder.fallback() != Fallback::None);
+            if !is_fallback {
+                let used = fleet.used();
+                prop_assert!(used <= state.held, "{used} used, {} held", state.held);
+            }
+        }
+    }
+}
+
+/// All histories of two tasks up to a length: each step is one of a few that matter.
+#[test]
+fn rates_in_use_are_within_the_limit_in_every_short_history() {
+    const LENGTH: u32 = 6;
+    let steps = [
+        Step::Offer(0, 500_000),
+        Step::Offer(1, 500_000),
+        Step::Pass(120),
+        Step::Deliver(0, 0),
+        Step::Deliver(1, 0),
+        Step::Deliver(0, 1),
+        Step::Lose(0, 0),
+        Step::Disconnect(0),
+        Step::Connect(0),
+    ];
+    let mut begin = Fleet::new(2, 100_000);
+    (0..2).for_each(|at| begin.connect(at));
+    begin.settle(5_100, |_| ());
+    begin.offer(0, 500_000.0);
+    begin.settle(1_200, |_| ());
+    let mut greatest = 0;
+    for history in 0..steps.len().pow(LENGTH) {
+        let mut fleet = begin.clone();
+        let mut code = history;
+        for _ in 0..LENGTH {
+            fleet.act(steps[code % steps.len()]);
+            code /= steps.len();
+            let held = fleet.owner.customer(fleet.customer).held;
+            let used = fleet.used();
+            assert!(used <= held && held <= granted(100_000), "history {history}: {used} used, {held} held");
+            greatest = greatest.max(held);
+        }
+    }
+    assert!(greatest > 90_000, "{greatest}: nothing was granted");
+}
