@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! rate   = assigned rate + floor
-//! depth  = max(w · rate, 2 c)           w = 0.5 s, or 0.1 s when the customer is cut; c: mean cost
-//! admit  = by the cut, and level > reserve of the criticality · depth
+//! depth  = max(w · rate, 3 c)           w = 0.5 s, or 0.1 s when the customer is cut; c: mean cost
+//! admit  = level > 0                    not cut
+//!        | level > −2 k · depth         k levels above the cut
+//!        | chance, and level > reserve  at the cut
 //! ```
 //!
-//! Below the cut nothing is admitted, and at it a part that is chosen at random, or by cohort. A little
-//! more than the part passes, so that the level binds and not the estimate of the demand. When a customer
-//! is cut, lower criticalities leave a part of the level to chance in the higher ones.
+//! Below the cut nothing is admitted, and at it a part that is chosen at random, or by cohort. More than
+//! the part passes while the level is high, so that the level binds and not the estimate of the demand.
+//! Above the cut nearly all is admitted: over the fleet it fits into the limit.
 //!
 //! An account without a limit admits everything: a task that never heard of a limit refuses nothing.
 
@@ -21,6 +23,10 @@ use crate::{Criticality, Timestamp, decay};
 
 /// Time after which half of the demand is forgotten.
 const HALF_LIFE: Duration = Duration::from_secs(1);
+/// The same for the demand of the moment.
+const SHORT_HALF_LIFE: Duration = Duration::from_millis(100);
+/// Seconds for which a task asks ahead.
+const AHEAD: f64 = 0.25;
 /// The share of the level's binding: more than the exact part passes the cut.
 const BRISK: f64 = 1.1;
 /// Seconds of the rate that may be used at once.
@@ -28,9 +34,11 @@ const DEPTH: f64 = 0.5;
 /// The same when the customer is cut.
 const CUT_DEPTH: f64 = 0.1;
 /// Requests that may be made at once in any case.
-const LEAST_REQUESTS: f64 = 2.0;
-/// Part of the depth that each criticality leaves to those above it, when the customer is cut.
-const RESERVE: f64 = 0.15;
+const LEAST_REQUESTS: f64 = 3.0;
+/// Part of the depth that requests at the cut leave to those above it.
+const RESERVE: f64 = 0.3;
+/// Depths of debt that requests above the cut may make, for each level above it.
+const DEBT: f64 = 2.0;
 /// Part of the depth below which a task says that it lacks something.
 const LOW: f64 = 0.5;
 /// Demand is reported when it changes by more than this part of itself.
@@ -61,6 +69,8 @@ pub struct Account {
     /// Decayed sums of costs by criticality.
     offered: [f64; LEVELS],
     offered_at: Timestamp,
+    /// The same over a shorter time, of all criticalities.
+    lately: f64,
     /// Mean cost, in CPU-microseconds.
     cost: f64,
     /// The demand that the owner knows. `None`: a new owner, which knows at most the rate.
@@ -84,6 +94,7 @@ impl Account {
             bucket: Bucket::full(now, 0.0, 0.0),
             offered: [0.0; LEVELS],
             offered_at: now,
+            lately: 0.0,
             cost: 0.0,
             reported: None,
             asked_at: now,
@@ -103,13 +114,22 @@ impl Account {
         if self.limit.is_none() {
             return Ok(());
         }
-        let rank = criticality.rank();
+        let (rank, depth, level) = (criticality.rank(), self.depth(), self.bucket.level(now));
         let is_cut = self.cut != Cut::NONE;
-        if rank > self.cut.rank || (rank == self.cut.rank && is_cut && draw >= f64::from(self.cut.part) * BRISK) {
-            return Err(Refusal::Cut);
+        if is_cut && rank >= self.cut.rank {
+            // All of it while the level is full: what overflows is lost.
+            let part = (f64::from(self.cut.part) * BRISK).max(2.0 * level / depth - 1.0);
+            if rank > self.cut.rank || draw >= part {
+                return Err(Refusal::Cut);
+            }
         }
-        let reserve = if is_cut { RESERVE * rank as f64 * self.depth() } else { 0.0 };
-        if self.bucket.level(now) <= reserve {
+        // What is above the cut fits into the limit over the fleet, so its debt is paid off by what is cut.
+        let least = match self.cut.rank.checked_sub(rank) {
+            Some(above) if is_cut && above > 0 => -DEBT * above as f64 * depth,
+            _ if is_cut && self.offered[..rank].iter().sum::<f64>() > 0.0 => RESERVE * depth,
+            _ => 0.0,
+        };
+        if level <= least {
             self.is_spent = true;
             return Err(Refusal::Spent);
         }
@@ -150,6 +170,7 @@ impl Account {
 
     fn offer(&mut self, now: Timestamp, criticality: Criticality, cost: f64) {
         let left = decay::remaining(now, self.offered_at, HALF_LIFE);
+        self.lately = self.lately * decay::remaining(now, self.offered_at, SHORT_HALF_LIFE) + cost;
         self.offered.iter_mut().for_each(|offered| *offered *= left);
         self.offered_at = self.offered_at.max(now);
         self.offered[criticality.rank()] += cost;
@@ -208,7 +229,12 @@ impl Account {
 
     /// When it has something to ask for. `None`: nothing now.
     pub(super) fn ask_due(&mut self, now: Timestamp) -> Option<Timestamp> {
-        (self.lacking(now) > 0.0 || self.is_new_to_owner()).then(|| self.asked_at + self.ask_interval)
+        (self.lacking(now) > 0.0 || self.is_new_to_owner()).then(|| self.next_ask())
+    }
+
+    /// An ask under way is not repeated, unless it is lost.
+    fn next_ask(&self) -> Timestamp {
+        self.asked_at + if self.is_asked { ASK_INTERVAL[1] } else { self.ask_interval }
     }
 
     fn is_new_to_owner(&self) -> bool {
@@ -221,16 +247,17 @@ impl Account {
         if self.limit.is_none() {
             return 0.0;
         }
-        let depth = self.depth();
         let level = self.bucket.level(now);
-        if level >= LOW * depth && !self.is_spent {
+        if level >= LOW * LEAST_REQUESTS * self.cost && !self.is_spent {
             return 0.0;
         }
         if self.cut != Cut::NONE {
             let above: u64 = self.demand(now)[..self.cut.rank].iter().sum();
             return if above as f64 > self.rate() * (1.0 + CHANGE) { 1.0 } else { 0.0 };
         }
-        depth - level
+        let left = decay::remaining(now, self.offered_at, SHORT_HALF_LIFE);
+        let more = decay::rate(self.lately * left, SHORT_HALF_LIFE) - self.rate();
+        more * AHEAD - level
     }
 
     /// What is to be reported now: `is_regular` each second, and else only what is lacking.
@@ -239,13 +266,14 @@ impl Account {
         if demand.iter().sum::<u64>() as f64 <= self.floor {
             demand = [0; LEVELS];
         }
-        let is_due = self.asked_at + self.ask_interval <= now;
+        let is_due = self.next_ask() <= now;
         let lacking = if is_due { self.lacking(now) } else { 0.0 };
         let is_changed = is_regular && self.is_changed(&demand);
         if lacking <= 0.0 && !is_changed && !(self.is_new_to_owner() && is_due) {
             return None;
         }
-        (self.asked_at, self.is_asked, self.is_spent) = (now, lacking > 0.0, false);
+        let is_asking = lacking > 0.0 || self.is_new_to_owner();
+        (self.asked_at, self.is_asked, self.is_spent) = (now, is_asking, false);
         self.reported = Some(demand);
         Some(ReportEntry { customer, demand, cost: self.cost as u32, lacking: lacking as u32 })
     }

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::{Account, Assignment, CustomerId, Hold, Report};
+use super::{Account, Assignment, CustomerId, Hello, Report};
 use crate::Timestamp;
 
 /// Time between two reports.
@@ -117,12 +117,13 @@ impl Holder {
         self.fallback
     }
 
-    /// A new stream to an owner. Returns the rates that the task uses, for its first message.
-    pub fn connect(&mut self, now: Timestamp) -> Vec<Hold> {
+    /// A new stream to an owner, of a task that may use these CPUs. Returns its first message.
+    pub fn connect(&mut self, now: Timestamp, cpus: f64) -> Hello {
         self.stream = Some(Stream::default());
         self.regular = now;
         self.accounts.iter_mut().for_each(Account::on_connect);
-        self.accounts.iter().zip(0..).filter_map(|(account, at)| account.hold(CustomerId(at))).collect()
+        let holds = self.accounts.iter().zip(0..).filter_map(|(account, at)| account.hold(CustomerId(at)));
+        Hello { cpus, tasks: self.until.map(|_| self.tasks), holds: holds.collect() }
     }
 
     /// The stream ended.

@@ -27,6 +27,17 @@ pub struct Hold {
     pub rate: u32,
 }
 
+/// The first message of a task on a stream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hello {
+    /// CPUs that it may use.
+    pub cpus: f64,
+    /// Tasks of the service by its last assignment. `None`: it never had one.
+    pub tasks: Option<u32>,
+    /// The rates that it uses already, each customer once.
+    pub holds: Vec<Hold>,
+}
+
 /// A task's word to the owner, each second and when it is short.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {

@@ -35,7 +35,7 @@ mod tests;
 pub use account::{Account, Refusal};
 pub use bucket::Bucket;
 pub use holder::{AssignmentError, Fallback, Holder};
-pub use message::{Assignment, AssignmentEntry, CustomerId, Hold, Report, ReportEntry, TaskId};
+pub use message::{Assignment, AssignmentEntry, CustomerId, Hello, Hold, Report, ReportEntry, TaskId};
 pub use owner::{Owner, OwnerConfig, ReportError};
 pub use rule::{Cut, Rule, Sums};
 

@@ -66,8 +66,8 @@ impl Fleet {
     fn connect(&mut self, at: usize) {
         let task = &mut self.tasks[at];
         task.generation += 1;
-        let holds = task.holder.connect(self.now);
-        task.id = Some(self.owner.join(self.now, 1_000.0, &holds, task.id).expect("known customers"));
+        let hello = task.holder.connect(self.now, 1_000.0);
+        task.id = Some(self.owner.join(self.now, &hello, task.id).expect("known customers"));
     }
 
     fn disconnect(&mut self, at: usize) {
@@ -326,4 +326,30 @@ fn rates_in_use_are_within_the_limit_in_every_short_history() {
         }
     }
     assert!(greatest > 90_000, "{greatest}: nothing was granted");
+}
+
+#[test]
+fn new_owner_is_sure_when_all_tasks_are_back() {
+    let mut fleet = Fleet::new(20, 1_000_000);
+    (0..20).for_each(|at| fleet.connect(at));
+    let some = |fleet: &mut Fleet| (0..2).for_each(|at| fleet.offer(at, 10_000.0));
+    fleet.settle(10_000, |fleet| (0..20).for_each(|at| fleet.offer(at, 10_000.0)));
+    (0..20).for_each(|at| fleet.disconnect(at));
+    fleet.settle(70_000, some);
+    assert!(fleet.tasks.iter().all(|task| task.holder.fallback() == Fallback::Even));
+    fleet.owner = Owner::new(fleet.now, OwnerConfig::default());
+    fleet.customer = fleet.owner.add_customer(fleet.now, 1_000_000);
+    for task in &mut fleet.tasks {
+        task.id = None;
+        task.messages.clear();
+    }
+    assert!(fleet.used() > 970_000, "{}", fleet.used());
+    (0..19).for_each(|at| fleet.connect(at));
+    fleet.settle(5_000, some);
+    assert!(fleet.owner.is_unsure());
+    fleet.connect(19);
+    fleet.settle(1_000, some);
+    assert!(!fleet.owner.is_unsure(), "all tasks of before are back");
+    let rates: Vec<f64> = (0..20).map(|at| fleet.tasks[at].holder.account(CustomerId(0)).rate()).collect();
+    assert!(rates[..2].iter().sum::<f64>() > 900_000.0, "{rates:?} {:?}", fleet.owner.customer(fleet.customer));
 }

@@ -14,7 +14,7 @@ use super::super::{Cut, Rule, Sums, granted};
 use crate::{Criticality, Timestamp};
 
 /// A rate is sent when it changes by more than this part of itself.
-const HYSTERESIS: f64 = 0.03;
+const HYSTERESIS: f64 = 0.05;
 /// Weight of a new mean cost.
 const COST_WEIGHT: f64 = 1.0 / 16.0;
 /// Time between two sweeps of a customer.

@@ -10,8 +10,9 @@
 //! lease is over. So the sum of the rates in use is within the limit whatever becomes of a message.
 //!
 //! A new owner does not know the tasks that have not joined yet, and they may hold a part of the
-//! limit. It distributes what the tasks that joined hold, which is as much as they used before. If no
-//! task holds anything in the first five seconds, the service starts, and nobody does.
+//! limit. It distributes what the tasks that joined hold, which is as much as they used before. It is
+//! sure of the rest when as many tasks of before have joined as they say that there were, or a lease
+//! has passed. If no task holds anything in the first five seconds, the service starts, and nobody does.
 //!
 //! Each report gets its answer at once, with the rates of its own customers. The rates of other tasks
 //! change by a sweep over the customers whose [`Rule`](super::Rule) changed, each 100 ms.
@@ -29,7 +30,7 @@ use core::time::Duration;
 
 use self::customer::Customer;
 use self::task::Task;
-use super::{Assignment, AssignmentEntry, CustomerId, Cut, Hold, Report, TaskId, granted};
+use super::{Assignment, AssignmentEntry, CustomerId, Cut, Hello, Hold, Report, TaskId, granted};
 use crate::Timestamp;
 use crate::admit::Outlook;
 
@@ -133,6 +134,9 @@ pub struct Owner {
     ready: Vec<u32>,
     /// Until then other tasks may hold rates that this owner does not know.
     unsure_until: Option<Timestamp>,
+    /// Tasks of before that have joined, and the number of all of them.
+    returned: u32,
+    expected: u32,
     /// When a start is known to be the first one, unless a task holds something.
     first_start: Option<Timestamp>,
     leases_at: Timestamp,
@@ -150,6 +154,8 @@ impl Owner {
             dirty: Vec::new(),
             ready: Vec::new(),
             unsure_until: Some(now + config.lease),
+            returned: 0,
+            expected: 0,
             first_start: None,
             leases_at: now + LEASE_INTERVAL,
         }
@@ -171,18 +177,13 @@ impl Owner {
         self.mark(customer.0);
     }
 
-    /// A task joins, with the rates that it uses already; `cpus` are those that it may use. `former` is
-    /// the same task before its stream ended: it uses no other rates than those in `holds`.
+    /// A task joins. `former` is the same task before its stream ended: it uses no other rates than those
+    /// in `hello`.
     ///
     /// # Errors
     /// A customer is unknown, or there twice. The task has not joined.
-    pub fn join(
-        &mut self,
-        now: Timestamp,
-        cpus: f64,
-        holds: &[Hold],
-        former: Option<TaskId>,
-    ) -> Result<TaskId, ReportError> {
+    pub fn join(&mut self, now: Timestamp, hello: &Hello, former: Option<TaskId>) -> Result<TaskId, ReportError> {
+        let Hello { cpus, tasks, holds } = hello;
         let mut seen = BTreeSet::new();
         for Hold { customer, .. } in holds {
             if customer.0 as usize >= self.customers.len() {
@@ -208,8 +209,8 @@ impl Owner {
         }
         self.tasks[id as usize] = Some(task);
         self.joined += 1;
-        if self.unsure_until.is_some() && self.joined == 1 {
-            self.first_start = Some(now + FIRST_START);
+        if self.unsure_until.is_some() {
+            self.on_joined_unsure(now, tasks.filter(|_| former.is_none()));
         }
         Ok(TaskId(id))
     }
@@ -333,6 +334,19 @@ impl Owner {
             held: customer.held,
             tasks: customer.entries.len(),
             cut: customer.cut(),
+        }
+    }
+
+    fn on_joined_unsure(&mut self, now: Timestamp, tasks: Option<u32>) {
+        if self.joined == 1 {
+            self.first_start = Some(now + FIRST_START);
+        }
+        if let Some(tasks) = tasks {
+            self.returned += 1;
+            self.expected = self.expected.max(tasks);
+            if self.returned >= self.expected {
+                self.unsure_until = Some(now);
+            }
         }
     }
 
