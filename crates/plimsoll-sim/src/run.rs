@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::experiment::{fleet, shedding, spill, tiers};
+use crate::experiment::{fleet, quota, shedding, spill, tiers};
 use crate::findings::{Figure, Findings, Level, Merge};
 use crate::scenario::{Check, EXTREMES, Experiment, Scenario};
 
@@ -153,6 +153,7 @@ pub fn run(scenario: &Scenario, threads: NonZeroUsize, progress: Progress<'_>) -
     let all = run_each(&scenario.seeds, threads, progress, |seed, progress| match &scenario.experiment {
         Experiment::Fleet(plan) => fleet::run(plan, seed, progress),
         Experiment::Shedding(plan) => shedding::run(plan, seed, progress),
+        Experiment::Quota(plan) => quota::run(plan, seed, progress),
         Experiment::Spill(plan) => spill::run(plan, seed, progress),
         Experiment::Subset(plan) => plan.run(seed, progress),
         Experiment::Tiers(plan) => tiers::run(plan, seed, progress),
@@ -453,10 +454,11 @@ mod tests {
     }
 
     /// Runs in which nothing is ever asked, of each kind with time in it.
-    const QUIET: [(&str, &str); 4] = [
+    const QUIET: [(&str, &str); 5] = [
         ("fleet", "arrivals = { kind = \"rate\", per_second = 1e-9 }\n[[backends]]\n"),
         ("shedding", "[[sources]]\nname = \"u\"\nrate = 1e-9\n"),
         ("tiers", "[[sources]]\nname = \"u\"\nrate = 1e-9\n[[tiers]]\nname = \"t\"\ncapacity = 100\n"),
+        ("quota", "[[customers]]\nname = \"c\"\nlimit = 1\n[[sources]]\nname = \"u\"\ncustomer = \"c\"\nrate = 1e-9\n"),
         ("spill", "[[sources]]\nname = \"u\"\nrate = 1e-9\n[[localities]]\nname = \"l\"\ncapacity = 100\n"),
     ];
 
@@ -480,6 +482,7 @@ mod tests {
             let metrics = match &with("a.events").experiment {
                 Experiment::Fleet(plan) => fleet::metric_names(plan),
                 Experiment::Shedding(plan) => shedding::metric_names(plan),
+                Experiment::Quota(plan) => quota::metric_names(plan),
                 Experiment::Spill(plan) => spill::metric_names(plan),
                 Experiment::Tiers(plan) => tiers::metric_names(plan),
                 Experiment::Subset(_) | Experiment::Worked(_) => unreachable!("no time passes in them"),

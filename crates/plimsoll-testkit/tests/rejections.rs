@@ -29,6 +29,8 @@ const OTHER_SUBJECTS: &[(&str, &[&str], &str)] = &[
     ("plimsoll-sim/src/experiment/fleet/marks.rs", &["overloaded"], "series of a figure"),
     ("plimsoll-sim/src/experiment/shedding/world/mod.rs", &["customers"], "streams of random numbers"),
     ("plimsoll-sim/src/scenario/choices.rs", &["lame-duck", "overloaded"], "choices of a scenario"),
+    ("plimsoll-sim/src/scenario/mod.rs", &["quota"], "kinds of a scenario"),
+    ("plimsoll-sim/src/scenario/quota.rs", &["customers"], "keys of a scenario"),
     ("plimsoll-sim/src/scenario/shedding.rs", &["customers"], "keys of a scenario"),
     ("plimsoll/src/client/failed_attempt.rs", &["deadline", "throttled"], "reasons against a retry"),
     ("plimsoll/src/server/lifecycle.rs", &["lame-duck"], "phases of a server"),

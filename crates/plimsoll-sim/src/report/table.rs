@@ -7,7 +7,7 @@
 use super::page::short;
 use super::units::unit;
 use crate::experiment::windows::{Window, windows};
-use crate::experiment::{fleet, spill, subset, tiers};
+use crate::experiment::{fleet, quota, spill, subset, tiers};
 use crate::run::Summary;
 use crate::scenario::{EXTREMES, Experiment, Scenario};
 
@@ -69,6 +69,10 @@ pub fn overview(scenario: &Scenario, summary: &Summary) -> Option<Table> {
             let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
             Some(by_phase(summary, arms, &windows(&plan.phases, plan.warmup, plan.duration), &of_tiers(plan)))
         }
+        Experiment::Quota(plan) => {
+            let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
+            Some(by_phase(summary, arms, &windows(&plan.phases, plan.warmup, plan.duration), &of_quota(plan)))
+        }
         Experiment::Spill(plan) => {
             let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
             Some(by_phase(summary, arms, &windows(&plan.phases, plan.warmup, plan.duration), &of_spill(plan)))
@@ -110,6 +114,16 @@ fn of_tiers(plan: &tiers::Plan) -> Vec<Column> {
     }
     columns.push(Column::new("recovered (s)", "recovered_after", Shown::Recovery));
     columns
+}
+
+fn of_quota(plan: &quota::Plan) -> Vec<Column> {
+    let refused = plan.sources.iter().take(MAX_PARTS).map(|source| {
+        Column::new(&format!("{} refused", source.name), format!("{}.refused_share", source.name), Shown::Percent)
+    });
+    let used = plan.customers.iter().take(MAX_PARTS).map(|customer| {
+        Column::new(&format!("{} used", customer.name), format!("{}.used_of_limit", customer.name), Shown::Percent)
+    });
+    refused.chain(used).collect()
 }
 
 fn of_spill(plan: &spill::Plan) -> Vec<Column> {

@@ -17,6 +17,7 @@ mod checks;
 mod choices;
 mod fleet;
 mod fleet_check;
+mod quota;
 mod shedding;
 mod shedding_check;
 mod spill;
@@ -35,12 +36,14 @@ pub use builtin::built_in;
 pub use checks::{Check, EXTREMES};
 
 use crate::experiment::fleet::Plan as FleetPlan;
+use crate::experiment::quota::Plan as QuotaPlan;
 use crate::experiment::shedding::Plan as SheddingPlan;
 use crate::experiment::spill::Plan as SpillPlan;
 use crate::experiment::subset::Plan as SubsetPlan;
 use crate::experiment::tiers::Plan as TiersPlan;
 use crate::experiment::worked::Plan as WorkedPlan;
 use fleet::FleetFile;
+use quota::QuotaFile;
 use shedding::SheddingFile;
 use spill::SpillFile;
 use subset::SubsetFile;
@@ -77,6 +80,8 @@ pub enum Experiment {
     Fleet(Box<FleetPlan>),
     /// A server that is asked for more than it can do, under several shedders.
     Shedding(Box<SheddingPlan>),
+    /// Customers with limits over all tasks of a fleet.
+    Quota(Box<QuotaPlan>),
     /// Clients that choose among localities.
     Spill(Box<SpillPlan>),
     /// Who connects to whom, under several algorithms.
@@ -93,6 +98,7 @@ enum Kind {
     #[default]
     Fleet,
     Shedding,
+    Quota,
     Spill,
     Subset,
     Tiers,
@@ -100,9 +106,10 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [(&'static str, Self); 6] = [
+    const ALL: [(&'static str, Self); 7] = [
         ("fleet", Self::Fleet),
         ("shedding", Self::Shedding),
+        ("quota", Self::Quota),
         ("spill", Self::Spill),
         ("subset", Self::Subset),
         ("tiers", Self::Tiers),
@@ -194,6 +201,7 @@ impl Experiment {
         match self {
             Self::Fleet(plan) => crate::experiment::fleet::metric_names(plan),
             Self::Shedding(plan) => crate::experiment::shedding::metric_names(plan),
+            Self::Quota(plan) => crate::experiment::quota::metric_names(plan),
             Self::Spill(plan) => crate::experiment::spill::metric_names(plan),
             Self::Subset(plan) => plan.metrics(),
             Self::Tiers(plan) => crate::experiment::tiers::metric_names(plan),
@@ -225,6 +233,7 @@ impl Scenario {
         match kind {
             Kind::Fleet => File::<FleetFile>::parse(source_name, text),
             Kind::Shedding => File::<SheddingFile>::parse(source_name, text),
+            Kind::Quota => File::<QuotaFile>::parse(source_name, text),
             Kind::Spill => File::<SpillFile>::parse(source_name, text),
             Kind::Subset => File::<SubsetFile>::parse(source_name, text),
             Kind::Tiers => File::<TiersFile>::parse(source_name, text),

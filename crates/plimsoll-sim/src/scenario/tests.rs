@@ -10,6 +10,7 @@ use plimsoll_core::pick::ProbeRule;
 use super::*;
 use crate::experiment::fleet;
 use crate::experiment::fleet::plan::{Antagonist, Arrivals, Conduct, Cost, Happening, Skew};
+use crate::experiment::quota::plan::{Rule as Sharing, Spread};
 use crate::experiment::shedding::plan::Shedder;
 use crate::experiment::spill::plan::Rule;
 use crate::experiment::tiers::plan::{Holding, Retries};
@@ -146,6 +147,7 @@ fn what_is_printed_reads_back_the_same() {
         match kind {
             Kind::Fleet => reads_back::<FleetFile>(&name, &text),
             Kind::Shedding => reads_back::<SheddingFile>(&name, &text),
+            Kind::Quota => reads_back::<QuotaFile>(&name, &text),
             Kind::Spill => reads_back::<SpillFile>(&name, &text),
             Kind::Subset => reads_back::<SubsetFile>(&name, &text),
             Kind::Tiers => reads_back::<TiersFile>(&name, &text),
@@ -196,6 +198,7 @@ fn every_setting_is_in_the_documentation_with_its_default() {
     for settings in [
         settings::<File<FleetFile>>(),
         settings::<File<SheddingFile>>(),
+        settings::<File<QuotaFile>>(),
         settings::<File<SpillFile>>(),
         settings::<File<SubsetFile>>(),
         settings::<File<TiersFile>>(),
@@ -213,6 +216,8 @@ fn every_setting_is_in_the_documentation_with_its_default() {
     variant_rows::<Happening>(&mut expected);
     variant_rows::<ProbeRule>(&mut expected);
     variant_rows::<Shedder>(&mut expected);
+    variant_rows::<Spread>(&mut expected);
+    variant_rows::<Sharing>(&mut expected);
     variant_rows::<Holding>(&mut expected);
     variant_rows::<Retries>(&mut expected);
     variant_rows::<Rule>(&mut expected);

@@ -1,0 +1,214 @@
+//! Tasks and the owner of the limits, with messages that take time, and times without owner.
+
+use std::collections::VecDeque;
+
+use plimsoll_core::Timestamp;
+use plimsoll_core::quota::{Assignment, CustomerId, Holder, Owner, OwnerConfig, Report, TaskId};
+
+use super::plan::Plan;
+use super::rules::Request;
+
+/// CPUs that a task may use: enough for any load here.
+const CPUS: f64 = 1_000.0;
+/// Weight of a cost in the expected one.
+const COST_WEIGHT: f64 = 0.05;
+
+/// A change of the fleet that is due at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// A task acts.
+    Task(u32),
+    /// The owner acts.
+    Owner,
+    /// A report arrives at the owner.
+    ToOwner(u32),
+    /// An assignment arrives at a task.
+    ToTask(u32),
+    /// A task finds the owner.
+    Connect(u32),
+}
+
+struct Task {
+    holder: Holder,
+    id: Option<TaskId>,
+    reports: VecDeque<Report>,
+    assignments: VecDeque<Assignment>,
+    /// Counts its streams: messages of former ones are lost.
+    wake: Timestamp,
+    /// The expected cost of each customer's requests.
+    costs: Vec<f64>,
+}
+
+/// The fleet. Each call may make steps due later, which the world is told.
+pub(super) struct Fleet<'p> {
+    plan: &'p Plan,
+    config: OwnerConfig,
+    owner: Option<Owner>,
+    owner_wake: Timestamp,
+    tasks: Vec<Task>,
+    /// The task of each number at the owner.
+    by_id: Vec<u32>,
+    due: Vec<(Timestamp, Step)>,
+}
+
+impl<'p> Fleet<'p> {
+    pub(super) fn new(now: Timestamp, plan: &'p Plan, config: OwnerConfig) -> Self {
+        let costs: Vec<f64> = plan.customers.iter().map(|customer| mean_cost(plan, &customer.name)).collect();
+        let task = |_| {
+            let mut holder = Holder::new(now);
+            for _ in &plan.customers {
+                holder.add(now);
+            }
+            Task {
+                holder,
+                id: None,
+                reports: VecDeque::new(),
+                assignments: VecDeque::new(),
+                wake: Timestamp::ZERO,
+                costs: costs.clone(),
+            }
+        };
+        let tasks = (0..plan.tasks.get()).map(task).collect();
+        let mut fleet = Self { plan, config, owner: None, owner_wake: now, tasks, by_id: Vec::new(), due: Vec::new() };
+        fleet.begin(now);
+        fleet
+    }
+
+    /// An owner begins, and knows nothing.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        let mut owner = Owner::new(now, self.config);
+        for customer in &self.plan.customers {
+            owner.add_customer(now, (customer.limit * 1e6) as u64);
+        }
+        self.owner = Some(owner);
+        self.by_id.clear();
+        self.wake_owner(now);
+    }
+
+    /// The owner is lost, and all streams with it.
+    pub(super) fn lose(&mut self) {
+        self.owner = None;
+        for task in &mut self.tasks {
+            task.holder.disconnect();
+            task.id = None;
+            task.reports.clear();
+            task.assignments.clear();
+        }
+    }
+
+    /// The steps that are due later, since the last call.
+    pub(super) fn due(&mut self) -> impl Iterator<Item = (Timestamp, Step)> {
+        std::mem::take(&mut self.due).into_iter()
+    }
+
+    /// Whether a request is admitted.
+    pub(super) fn ask(&mut self, now: Timestamp, request: &Request) -> bool {
+        let Request { customer, task: at, criticality, cost, draw } = *request;
+        let task = &mut self.tasks[at];
+        let expected = &mut task.costs[customer];
+        *expected += COST_WEIGHT * (cost - *expected);
+        let expected = *expected;
+        let account = task.holder.account(CustomerId(customer as u32));
+        let is_admitted = account.ask(now, criticality, expected, draw).is_ok();
+        if is_admitted {
+            account.take(cost);
+        }
+        self.wake(now, at);
+        is_admitted
+    }
+
+    pub(super) fn act(&mut self, now: Timestamp, step: Step) {
+        match step {
+            Step::Task(at) => {
+                let task = &mut self.tasks[at as usize];
+                if task.wake != now {
+                    return;
+                }
+                if let Some(report) = task.holder.poll(now) {
+                    task.reports.push_back(report);
+                    self.due.push((now + self.plan.delay, Step::ToOwner(at)));
+                }
+                self.wake(now, at as usize);
+            }
+            Step::ToOwner(at) => self.on_report(now, at as usize),
+            Step::ToTask(at) => {
+                let task = &mut self.tasks[at as usize];
+                if let Some(assignment) = task.assignments.pop_front() {
+                    task.holder.assign(now, &assignment).expect("messages are in order");
+                    self.wake(now, at as usize);
+                }
+            }
+            Step::Owner => {
+                if self.owner_wake == now
+                    && let Some(owner) = &mut self.owner
+                {
+                    owner.handle_timeout(now);
+                    self.send(now);
+                    self.wake_owner(now);
+                }
+            }
+            Step::Connect(at) => self.connect(now, at),
+        }
+    }
+
+    fn connect(&mut self, now: Timestamp, at: u32) {
+        let (Some(owner), task) = (&mut self.owner, &mut self.tasks[at as usize]) else { return };
+        let hello = task.holder.connect(now, CPUS);
+        let id = owner.join(now, &hello, None).expect("customers are known, each once");
+        if self.by_id.len() <= id.0 as usize {
+            self.by_id.resize(id.0 as usize + 1, at);
+        }
+        self.by_id[id.0 as usize] = at;
+        task.id = Some(id);
+        self.wake(now, at as usize);
+        self.wake_owner(now);
+    }
+
+    fn on_report(&mut self, now: Timestamp, at: usize) {
+        let task = &mut self.tasks[at];
+        let (Some(owner), Some(id), Some(report)) = (&mut self.owner, task.id, task.reports.pop_front()) else {
+            return;
+        };
+        let answer = owner.report(now, id, &report).expect("reports are in order");
+        self.tasks[at].assignments.push_back(answer);
+        self.due.push((now + self.plan.delay, Step::ToTask(at as u32)));
+        self.wake_owner(now);
+    }
+
+    fn send(&mut self, now: Timestamp) {
+        let Some(owner) = &mut self.owner else { return };
+        while let Some((id, assignment)) = owner.poll_assignment() {
+            let at = self.by_id[id.0 as usize];
+            self.tasks[at as usize].assignments.push_back(assignment);
+            self.due.push((now + self.plan.delay, Step::ToTask(at)));
+        }
+    }
+
+    fn wake(&mut self, now: Timestamp, at: usize) {
+        let task = &mut self.tasks[at];
+        let Some(due) = task.holder.poll_timeout(now) else { return };
+        let due = due.max(now);
+        if task.wake <= now || due < task.wake {
+            task.wake = due;
+            self.due.push((due, Step::Task(at as u32)));
+        }
+    }
+
+    fn wake_owner(&mut self, now: Timestamp) {
+        let Some(owner) = &self.owner else { return };
+        let due = owner.poll_timeout().max(now);
+        if self.owner_wake <= now || due < self.owner_wake {
+            self.owner_wake = due;
+            self.due.push((due, Step::Owner));
+        }
+    }
+}
+
+/// The mean cost of a customer's requests, in CPU-microseconds: services know it from earlier days.
+fn mean_cost(plan: &Plan, customer: &str) -> f64 {
+    let of = plan.sources.iter().filter(|source| source.customer == customer);
+    let (rate, cpu) = of.fold((0.0, 0.0), |(rate, cpu), source| {
+        (rate + source.rate, cpu + source.rate * source.cost.as_secs_f64() * 1e6)
+    });
+    if rate > 0.0 { cpu / rate } else { 0.0 }
+}
