@@ -11,10 +11,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _};
 use plimsoll_core::Timestamp;
 use plimsoll_core::discover::{Census, Freshness, Listed, Merge, MergeConfig, MergeCounts};
 
+use super::answers::answers;
 use super::machine::News;
 use super::overrides::ByHand;
 use super::source_log::{Lines, SourceAccount, SourceFailure, SourceName};
@@ -118,8 +119,7 @@ impl Cluster {
 
     fn replace_source(&self, source: impl Discover + 'static, merge: impl FnOnce(Option<Members>) -> Members) {
         let name = SourceName::of(&source);
-        let next = |mut source: _| async { Some((Discover::next(&mut source).await?, source)) };
-        let mut answers = Box::pin(stream::unfold(source, next));
+        let mut answers = Box::pin(answers(source));
         let (first, is_over) = match answers.as_mut().poll_next(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => {
                 let is_over = answer.is_none();
