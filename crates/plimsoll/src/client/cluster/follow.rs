@@ -260,7 +260,7 @@ impl Shared {
         let next = [merge.poll_timeout(), following_now.overrides.poll_timeout()].into_iter().flatten().min();
         let news =
             (is_changed || !ended.is_empty()).then(|| self.change_members(now, following_now, false, &mut lines));
-        let lines = following_now.account.finish(lines);
+        let lines = following_now.account.finish(now, lines);
         drop(following);
         lines.log(&self.name);
         self.log_ended(&ended);
@@ -280,7 +280,7 @@ impl Shared {
             merge.handle_timeout(now, &mut |event| lines.events.push(event));
             self.note_readiness(merge, now);
             let news = self.change_members(now, following, true, &mut lines);
-            return (news, following.account.finish(lines));
+            return (news, following.account.finish(now, lines));
         }
         let fixed: Vec<Arc<Endpoint>> = merge.members().iter().map(|member| Arc::clone(&member.properties)).collect();
         if fixed.is_empty() {
@@ -290,7 +290,7 @@ impl Shared {
         let former = following.listed.iter().filter(|endpoint| !addresses.contains(&endpoint.address)).cloned();
         let listed = fixed.iter().cloned().chain(former).collect();
         let news = self.list(now, following, listed, true, &mut lines);
-        (news, following.account.finish(lines))
+        (news, following.account.finish(now, lines))
     }
 
     fn take_in(&self, following: &mut Following, answer: Answer) -> (News, Lines) {
@@ -318,7 +318,7 @@ impl Shared {
             following.account.on_step(merge.counts());
             News::default()
         };
-        (news, following.account.finish(lines))
+        (news, following.account.finish(now, lines))
     }
 
     fn note_readiness(&self, merge: &Members, now: Timestamp) {
