@@ -79,6 +79,15 @@ struct ErrorLine {
     unlogged: u64,
 }
 
+/// The cause of a change of the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// An answer of the source, or the end of a wait.
+    Source,
+    /// Fixed backends of another configuration.
+    Configuration,
+}
+
 /// The reason why the members changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
@@ -194,7 +203,7 @@ impl SourceAccount {
         before: &[Arc<Endpoint>],
         after: &[Arc<Endpoint>],
         (counts, held): (MergeCounts, usize),
-        is_configured: bool,
+        cause: Cause,
         lines: &mut Lines,
     ) {
         let MergeCounts { drained, expired, held: newly_held, .. } = self.count(counts);
@@ -206,7 +215,7 @@ impl SourceAccount {
         self.counts.removed += removed;
         let is_saved = lines.events.iter().any(|event| matches!(event, MergeEvent::SavedListUsed { .. }));
         let reason = match () {
-            () if is_configured => Reason::Configuration,
+            () if cause == Cause::Configuration => Reason::Configuration,
             () if is_saved => Reason::SavedList,
             () if expired > 0 && added + changed + removed + drained + newly_held == 0 => Reason::HoldExpired,
             () => Reason::List,
@@ -453,7 +462,7 @@ mod tests {
         let before: Vec<Arc<Endpoint>> = (1..=4).map(endpoint).map(Arc::new).collect();
         let mut step = |before: &[Arc<Endpoint>], after: &[Arc<Endpoint>], counts, held| {
             let mut lines = Lines::default();
-            account.on_members(before, after, (counts, held), false, &mut lines);
+            account.on_members(before, after, (counts, held), Cause::Source, &mut lines);
             lines.change
         };
         let none = MergeCounts::default();
