@@ -1,5 +1,6 @@
 """A restart while every source is down: saved lists serve, are shown as stale, and end with the first answer of each source."""
 
+import json
 import pathlib
 from collections.abc import Iterator
 
@@ -109,6 +110,7 @@ def test_saved_lists_are_stale_until_their_sources_are_back(fleet: Fleet, source
     # As with a crash, and while nothing lists backends any more.
     first.kill()
     texts = [file.read_text() for file in saved]
+    sources_saved = {cluster: json.loads(text)["source"] for cluster, text in zip(CLUSTERS, texts)}
     file = next(fleet.directory.glob("plimsoll*.toml")).read_text()
     sources.stop()
 
@@ -119,6 +121,8 @@ def test_saved_lists_are_stale_until_their_sources_are_back(fleet: Fleet, source
         wait_until("it fails", lambda cluster=cluster: discovery(second, cluster)["state"] == "failing", 15)
         view = discovery(second, cluster)
         assert (view["stale"], view["answer_age_s"]) == (True, None), (cluster, view)
+        # One name of a source everywhere, with all that decides on its backends.
+        assert f"{view['kind']} {view['source']}" == sources_saved[cluster]
         assert view["last_error"] is not None and view["backends"]["ready"] == 2, (cluster, view)
         assert second.admin.metric("plimsoll_discovery_stale", cluster=cluster) == 1, cluster
         assert second.admin.metric("plimsoll_discovery_failing", cluster=cluster) == 1, cluster

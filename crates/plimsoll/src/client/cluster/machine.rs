@@ -333,7 +333,12 @@ impl Machine {
     }
 
     /// Replaces the list of known backends, and those of them that are drained by hand.
-    pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Arc<Endpoint>>, drained: HashSet<SocketAddr>) -> News {
+    pub(super) fn update(
+        &mut self,
+        now: Timestamp,
+        endpoints: Vec<Arc<Endpoint>>,
+        drained: HashSet<SocketAddr>,
+    ) -> News {
         let changed = self.membership.replace(endpoints, drained);
         if !changed.is_empty() {
             let changed: HashSet<SocketAddr> = changed.into_iter().collect();
