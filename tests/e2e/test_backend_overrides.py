@@ -141,6 +141,8 @@ def test_bad_commands_change_nothing_and_say_what_is_wrong(fleet: Fleet) -> None
         ("PUT", address, {"wieght": 2}, "", 400, "unknown field"),
         ("PUT", address, {"zone": "z" * 5000}, "", 413, "limit"),
         ("PATCH", address, {"weight": 0}, "", 400, "out of range"),
+        ("PUT", address, {"speed": 0}, "", 400, "out of range"),
+        ("PATCH", address, {"speed": 2}, "", 400, "unknown field"),
         ("DELETE", "127.0.0.1:9", None, "", 404, "there is no backend"),
         ("DELETE", address, None, "?for=2", 400, "not a duration"),
         ("POST", address, None, "", 405, "method"),
@@ -185,7 +187,7 @@ def test_changes_are_in_force_after_a_crash(fleet: Fleet) -> None:
     proxy.admin.wait_for_healthy(3)
     assert changed(proxy, "DELETE", addresses[0])["persistent"] is True
     changed(proxy, "PATCH", addresses[1], {"state": "draining"}, "?for=1h")
-    changed(proxy, "PUT", addresses[3], {"weight": 2, "zone": "b"})
+    changed(proxy, "PUT", addresses[3], {"weight": 2, "zone": "b", "speed": 1.5})
     changed(proxy, "PATCH", addresses[2], {"weight": 3}, "?for=1s")
     before = overrides(proxy)
     proxy.kill()
@@ -196,7 +198,8 @@ def test_changes_are_in_force_after_a_crash(fleet: Fleet) -> None:
     assert sorted(overrides(again)) == sorted(expected), "the time of the weight went on while there was no process"
     assert set(again.admin.backends()) == set(addresses[1:])
     rows = again.admin.json("/api/v1/clusters/main/overrides")["overrides"]
-    assert [(row["weight"], row["zone"]) for row in rows if row["kind"] == "added"] == [(2, "b")]
+    assert [(row["weight"], row["zone"], row["speed"]) for row in rows if row["kind"] == "added"] == [(2, "b", 1.5)]
+    assert again.admin.backends()[addresses[3]]["speed"] == 1.5
     assert again.admin.states()[addresses[1]] == "lame-duck"
     assert changed(again, "DELETE", addresses[0], query="?revoke")["persistent"] is True
     again.admin.wait_for_healthy(3)

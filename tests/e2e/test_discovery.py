@@ -65,6 +65,7 @@ def test_wrong_files_change_nothing(fleet: Fleet) -> None:
         ("", None),
         ('{"backends": []}', "discovery lists no backend"),
         ('[{"targets": ["10.0.0.1"]}]', "is no address with a port"),
+        (f'[{{"targets": ["{addresses[0]}",\n"no.such.name.invalid:80"]}}]', "line 2: [0].targets[1]: cannot resolve no.such.name.invalid"),
     ]:
         path.write_text(text)
         if message:
@@ -72,7 +73,7 @@ def test_wrong_files_change_nothing(fleet: Fleet) -> None:
         assert set(proxy.admin.backends()) == set(addresses)
         # Between two errors, so that each is a warning of its own.
         write(path, addresses)
-        wait_until("it works again", lambda: "works again" in proxy.output(), SEEN + 5)
+        wait_until("it works again", lambda: proxy.admin.metric("plimsoll_discovery_failing") == 0, SEEN + 5)
     path.unlink()
     assert http(proxy.url)[0] == 200
     # Most of them are lost at once: they stay, and serve.

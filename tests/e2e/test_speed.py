@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 from xds.data.orca.v3 import orca_load_report_pb2 as orca
 
-from harness.fleet import Backend, Fleet, Proxy
+from harness.fleet import Backend, Fleet, Proxy, config, http
 from harness.http1 import Connection
-from harness.process import wait_until
+from harness.process import free_port, wait_until
 
 pytestmark = pytest.mark.alone
 
@@ -185,3 +185,21 @@ def test_speed_of_a_source_changes_in_place(fleet: Fleet) -> None:
         wait_until(f"the speed is {speed}", lambda speed=speed: proxy.admin.backends()[address]["speed"] == speed)
     after = proxy.admin.backends()[address]
     assert after["requests"] == before["requests"] == 50 and after["since_s"] > before["since_s"], "the same backend"
+
+
+def test_speed_of_a_static_backend_is_shown_and_changes_in_place(fleet: Fleet) -> None:
+    # Without load reports: the word of a report would count.
+    address = fleet.nginx()
+    text = lambda port, admin, speed: config(port, admin, [], backends=f'[{{ address = "{address}", speed = {speed} }}]')  # noqa: E731
+    port, admin = free_port(), free_port()
+    proxy = fleet.proxy_with(text(port, admin, 1.5), port, admin)
+    proxy.admin.wait_for_healthy(1)
+    assert http(proxy.url)[0] == 200
+    before = proxy.admin.backends()[address]
+    assert (before["speed"], proxy.admin.metric("plimsoll_backend_speed_ratio", backend=address)) == (1.5, 1.5)
+    (file,) = fleet.directory.glob("plimsoll*.toml")
+    file.write_text(text(port, admin, 2))
+    assert proxy.admin.post("/api/v1/process/reload")[0] == 200
+    after = proxy.admin.backends()[address]
+    assert (after["speed"], after["state"], after["requests"]) == (2, "healthy", before["requests"])
+    assert after["since_s"] >= before["since_s"]

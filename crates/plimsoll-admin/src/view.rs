@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use plimsoll::client;
 use plimsoll::discover::OverrideChange;
 use plimsoll_core::health::{Reason, State};
-use plimsoll_core::spread;
+use plimsoll_core::{Speed, spread};
 use serde::Serialize;
 
 use crate::discovery::DiscoveryView;
@@ -191,6 +191,9 @@ pub struct OverrideShown {
     /// The locality of an addition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality: Option<String>,
+    /// The speed of the machine of an addition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
 }
 
 impl From<&client::OverrideView> for OverrideShown {
@@ -208,6 +211,7 @@ impl From<&client::OverrideView> for OverrideShown {
             weight,
             zone: endpoint.and_then(|endpoint| endpoint.zone.as_ref()).map(text),
             locality: endpoint.and_then(|endpoint| endpoint.locality.as_ref()).map(text),
+            speed: endpoint.and_then(|endpoint| endpoint.speed).map(Speed::as_f64),
         }
     }
 }

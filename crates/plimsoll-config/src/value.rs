@@ -10,7 +10,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use plimsoll_core::pick::PolicyKind;
-use plimsoll_core::{Ratio, Weight};
+use plimsoll_core::{Ratio, Speed, Weight};
 use toml::de::DeValue;
 
 use crate::policy_names::policy;
@@ -171,6 +171,18 @@ fn weight(value: &DeValue<'_>) -> Result<Weight, Flaw> {
     Weight::new(number).ok_or_else(|| Flaw::new(format!("{number} is not a weight"), help))
 }
 
+fn speed(value: &DeValue<'_>) -> Result<Speed, Flaw> {
+    let range = Speed::RANGE;
+    let help = format!(
+        "write a number from {} to {}; 1 is the reference core, 2 is twice as fast",
+        range.start(),
+        range.end()
+    );
+    let number = number(value)
+        .ok_or_else(|| Flaw::new(format!("expected the speed of a machine, found {}", kind(value)), &help))?;
+    Speed::new(number).ok_or_else(|| Flaw::new(format!("{number} is not the speed of a machine"), help))
+}
+
 /// A whole number of at least `least`, which fits `T`.
 ///
 /// # Errors
@@ -225,6 +237,7 @@ values! {
     };
     Ratio: ratio, |ratio| ratio.as_f64().to_string();
     Weight: weight, |weight| weight.as_f64().to_string();
+    Speed: speed, |speed| speed.as_f64().to_string();
     f64: |v| match number(v) {
         Some(number) if number.is_finite() && number >= 0.0 => Ok(number),
         Some(number) => Err(Flaw::new(format!("{number} is out of range"), "write a number of at least 0")),

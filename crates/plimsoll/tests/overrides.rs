@@ -14,8 +14,8 @@ use plimsoll::client::{Client, Cluster};
 use plimsoll::discover::{
     Answer as Listed, Discover, Endpoint, Fixed, FollowConfig, OverrideChange, OverrideCommand, OverrideError,
 };
-use plimsoll_core::Weight;
 use plimsoll_core::health::{Reason, State};
+use plimsoll_core::{Speed, Weight};
 use tokio::sync::{Semaphore, mpsc};
 
 use support::*;
@@ -152,6 +152,22 @@ async fn put_of_a_listed_backend_keeps_its_authority_and_state() {
     let view = view_of(&cluster, server.address);
     assert_eq!(*view.backend.endpoint(), listed.zone("b"));
     assert_eq!((view.snapshot.id, view.snapshot.state), (id, State::Healthy));
+}
+
+#[tokio::test]
+async fn put_states_the_speed_or_leaves_that_of_the_source() {
+    let server = Server::plain().await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let [slow, fast] = [1.0, 2.0].map(|speed| Speed::new(speed).unwrap());
+    cluster.follow(Fixed::new([Endpoint::new(server.address).speed(slow)]));
+    let speed_after = |endpoint| {
+        cluster.override_backend(server.address, put(endpoint), None).unwrap();
+        view_of(&cluster, server.address).speed()
+    };
+    assert_eq!(speed_after(Endpoint::new(server.address).speed(fast)), Some(fast));
+    assert_eq!(speed_after(Endpoint::new(server.address).zone("b")), Some(slow));
+    cluster.override_backend(server.address, OverrideCommand::Revoke, None).unwrap();
+    assert_eq!(view_of(&cluster, server.address).speed(), Some(slow));
 }
 
 #[tokio::test]

@@ -25,10 +25,10 @@ def srv(port: int, target: str, weight: int = 1, priority: int = 1) -> bytes:
 
 
 class DnsServer:
-    """Serves UDP and TCP on one port, in threads of this process."""
+    """Serves UDP and TCP on one port, in threads of this process. With `port`, in place of a server that was stopped."""
 
-    def __init__(self) -> None:
-        self.port = free_port()
+    def __init__(self, port: int | None = None) -> None:
+        self.port = port or free_port()
         # By name and type: the data of the records.
         self.records: dict[tuple[str, int], list[bytes]] = {}
         self.code = 0

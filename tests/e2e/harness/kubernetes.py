@@ -73,10 +73,13 @@ class Watch:
 
 
 class ApiServer:
-    """Serves in threads of this process. Its methods change the slices, as controllers do, or its behaviour."""
+    """Serves in threads of this process. Its methods change the slices, as controllers do, or its behaviour.
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.port = free_port()
+    With `port`, in place of a server that was stopped.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None = None, port: int | None = None) -> None:
+        self.port = port or free_port()
         self.url = f"http{'s' if context else ''}://127.0.0.1:{self.port}"
         # Tokens that are accepted. None: requests need no token, as behind `kubectl proxy`.
         self.tokens: set[str] | None = None

@@ -13,7 +13,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use plimsoll::discover::{Endpoint, MAX_OVERRIDES, OverrideCommand};
-use plimsoll_core::Weight;
+use plimsoll_core::{Speed, Weight};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -32,7 +32,7 @@ const MAX_TIME: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 const ADDRESS_HELP: &str =
     "use its IP address and port, such as 10.0.0.1:8080 or [2001:db8::1]:8080: a name may lead elsewhere later";
 const PUT_HELP: &str =
-    "PUT takes weight, zone and locality, such as {\"weight\": 2, \"zone\": \"a\"}; each may be missing";
+    "PUT takes weight, zone, locality and speed, such as {\"weight\": 2, \"zone\": \"a\"}; each may be missing";
 const PATCH_HELP: &str =
     "PATCH takes weight (null: that of the source) and state (draining or ready), such as {\"weight\": 0.5}";
 const QUERY_HELP: &str = "PUT, PATCH and DELETE take for, such as ?for=10m; DELETE also takes ?revoke";
@@ -51,12 +51,13 @@ pub(super) struct Terms {
 }
 
 /// The body of `PUT`.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
     weight: Option<f64>,
     zone: Option<String>,
     locality: Option<String>,
+    speed: Option<f64>,
 }
 
 /// The body of `PATCH`.
@@ -131,11 +132,8 @@ pub(super) async fn put(
     let backend = address(&place.1)?;
     let lasts = lasts(&no_revoke(terms)?)?;
     let body = body.map_err(bad_body)?;
-    let Description { weight, zone, locality } = if body.trim_ascii().is_empty() {
-        Description { weight: None, zone: None, locality: None }
-    } else {
-        json(&body, PUT_HELP)?
-    };
+    let Description { weight, zone, locality, speed } =
+        if body.trim_ascii().is_empty() { Description::default() } else { json(&body, PUT_HELP)? };
     if let Some(locality) = &locality {
         known_locality(&cluster, locality)?;
     }
@@ -143,6 +141,7 @@ pub(super) async fn put(
         weight: weight.map(in_range).transpose()?.unwrap_or(Weight::ONE),
         zone: zone.map(Into::into),
         locality: locality.map(Into::into),
+        speed: speed.map(known_speed).transpose()?,
         ..Endpoint::new(backend)
     };
     let order = BackendOrder { cluster: place.0, backend, command: OverrideCommand::Put(endpoint), lasts, caller };
@@ -289,6 +288,13 @@ fn in_range(weight: f64) -> Result<Weight, Problem> {
     Weight::new(weight).ok_or_else(|| {
         let help = "use 0.001 to 1000; to send it nothing, PATCH {\"state\": \"draining\"}";
         Problem::new(StatusCode::BAD_REQUEST, format!("weight {weight} is out of range"), help)
+    })
+}
+
+fn known_speed(speed: f64) -> Result<Speed, Problem> {
+    Speed::new(speed).ok_or_else(|| {
+        let help = "use 0.01 to 100, relative to the reference core";
+        Problem::new(StatusCode::BAD_REQUEST, format!("speed {speed} is out of range"), help)
     })
 }
 

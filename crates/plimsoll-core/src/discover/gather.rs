@@ -5,7 +5,7 @@
 //! backend that drains is about to go: its change waits for [`QUIET`] only.
 //!
 //! ```text
-//! due = min(last change + 200 ms, first change + 2 s, first drain + 200 ms)
+//! due = min(last change + 200 ms, first change + 2 s, first drain + 200 ms, end of a hold)
 //! ```
 
 use core::time::Duration;

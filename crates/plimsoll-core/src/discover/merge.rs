@@ -12,6 +12,10 @@
 //! A loss is the *net* loss of backends. A service that is replaced by as many new backends (blue and
 //! green) lost nothing, and half of its requests must not go to the old version for `hold`.
 //!
+//! Each decision is on all known backends. So the end of a hold also lets changes take effect that still
+//! gather: earlier, and otherwise the same. Another list within the 200 ms is one more walk, at most once
+//! for each hold.
+//!
 //! A backend that turned not ready counts as lost: a registry whose probes all fail at once reports
 //! no backend ready.
 
@@ -329,6 +333,7 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         if !self.gather.take(now) && !is_expired {
             return false;
         }
+        self.gather = Gather::default();
         self.apply(now, observe);
         let members = self.current();
         let is_changed = members != self.members;

@@ -1,10 +1,11 @@
 //! The members of a cluster, from the answers of a source that may fail, lie or flap.
 //!
 //! A source (a file, a DNS name, a registry) yields whole lists, or errors. [`Merge`] decides on the
-//! members, and when a change takes effect, [`Refresh`] on the time of the next question. The
-//! caller turns the members into backends of a [`Balancer`](crate::Balancer): the address identifies
-//! a backend, and a removed one becomes a lame duck. [`overrides`] are the word of an operator on
-//! single backends, over that of the source.
+//! members, and when a change takes effect, [`Refresh`] on the time of the next question, and
+//! [`ErrorPause`] on the wait of a source that fails without one. The caller turns the members into
+//! backends of a [`Balancer`](crate::Balancer): the address identifies a backend, and a removed one
+//! becomes a lame duck. [`overrides`] are the word of an operator on single backends, over that of the
+//! source.
 //!
 //! The obvious way is to obey each list. Load balancers that do so lose whole clusters: to an empty
 //! answer of a DNS server, to the first half of a long answer, to a registry that restarts with no
@@ -21,6 +22,7 @@
 //! a hold ends after its time also while the source fails, and a removal of more than half on purpose
 //! takes `hold`.
 
+mod error_pause;
 mod gather;
 mod merge;
 pub mod overrides;
@@ -29,5 +31,6 @@ mod refresh;
 #[cfg(test)]
 mod tests;
 
+pub use error_pause::ErrorPause;
 pub use merge::{Census, Freshness, Listed, Member, Merge, MergeConfig, MergeCounts, MergeEvent, OnEmpty, Readiness};
 pub use refresh::{Refresh, RefreshConfig};

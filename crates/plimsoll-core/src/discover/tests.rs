@@ -234,6 +234,20 @@ fn starting_backend_is_no_member_until_it_is_ready() {
 }
 
 #[test]
+fn end_of_a_hold_lets_gathered_changes_take_effect_too() {
+    let mut source = Source::started(0..10);
+    source.list(ready(0..2));
+    source.pass(QUIET + HOLD - 100 * MS);
+    // It would take effect 100 ms after the end of the hold.
+    source.list(ready([0, 1, 50]));
+    assert_eq!((source.keys().len(), source.held().len()), (10, 8));
+    source.pass(100 * MS);
+    assert_eq!((source.keys(), source.held()), (vec![0, 1, 50], vec![]));
+    assert_eq!(source.merge.poll_timeout(), None, "nothing is left to do");
+    assert_eq!(source.merge.counts(), MergeCounts { added: 11, held: 8, expired: 8, ..MergeCounts::default() });
+}
+
+#[test]
 fn replaced_backends_leave_at_once_because_nothing_was_lost() {
     let mut source = Source::started(0..4);
     source.list(ready(10..14));

@@ -28,6 +28,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use plimsoll::discover::{Endpoint, Readiness, ResolveError, resolve};
 use plimsoll_core::{Speed, Weight};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 /// The reason why the text of a file is no list of backends.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +43,7 @@ pub enum ListError {
     /// An entry is wrong.
     #[error("{place}: {problem}")]
     Entry {
-        /// The entry, such as `backends[2]`.
+        /// The entry, such as `line 7: backends[2]`.
         place: String,
         /// Its problem, and the fix.
         problem: String,
@@ -50,8 +52,13 @@ pub enum ListError {
     #[error("names are not looked up within 10 s: check the resolver, or list addresses")]
     SlowResolver,
     /// A name has no address.
-    #[error(transparent)]
-    Resolve(#[from] ResolveError),
+    #[error("{place}: {error}")]
+    Resolve {
+        /// The entry, such as `line 7: backends[2]`.
+        place: String,
+        /// The name, and the resolver's error.
+        error: ResolveError,
+    },
 }
 
 /// Most backends of a list.
@@ -107,6 +114,7 @@ struct Group {
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Backend(usize),
+    Group(usize),
     /// The group, and the target in it.
     Target(usize, usize),
 }
@@ -115,6 +123,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Backend(i) => write!(f, "backends[{i}]"),
+            Self::Group(i) => write!(f, "[{i}]"),
             Self::Target(i, j) => write!(f, "[{i}].targets[{j}]"),
         }
     }
@@ -123,12 +132,13 @@ impl fmt::Display for Place {
 /// Reads a list, and looks its names up.
 pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> {
     let found = backends(path, bytes)?;
-    if found.iter().all(|(name, _)| name.is_none()) {
-        return Ok(List { endpoints: found.into_iter().map(|(_, endpoint)| endpoint).collect(), has_names: false });
+    if found.iter().all(|(_, name, _)| name.is_none()) {
+        return Ok(List { endpoints: found.into_iter().map(|(_, _, endpoint)| endpoint).collect(), has_names: false });
     }
-    let look_up = |(name, like): (Option<String>, Endpoint)| async move {
+    let look_up = |(place, name, like): (Place, Option<String>, Endpoint)| async move {
         let Some(name) = name else { return Ok::<_, ListError>(vec![like]) };
-        let found = resolve([&name]).await?.into_iter();
+        let unresolved = |error| ListError::Resolve { place: place_text(path, bytes, place), error };
+        let found = resolve([&name]).await.map_err(unresolved)?.into_iter();
         Ok(found.map(|found| Endpoint { address: found.address, authority: found.authority, ..like.clone() }).collect())
     };
     let all = stream::iter(found).map(look_up).buffered(MAX_LOOKUPS).try_collect::<Vec<Vec<Endpoint>>>();
@@ -136,15 +146,26 @@ pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> 
     Ok(List { endpoints: endpoints.into_iter().flatten().collect(), has_names: true })
 }
 
-/// The endpoints of a list, each with its name if it has one to be looked up.
-fn backends(path: &Path, bytes: &[u8]) -> Result<Vec<(Option<String>, Endpoint)>, ListError> {
+/// The endpoints of a list, each with its place, and with its name if it has one to be looked up.
+fn backends(path: &Path, bytes: &[u8]) -> Result<Vec<(Place, Option<String>, Endpoint)>, ListError> {
     let entries = entries(path, bytes)?;
     if entries.len() > MAX_BACKENDS {
         let problem = format!("lists {} backends, more than {MAX_BACKENDS}", entries.len());
         return Err(ListError::Entry { place: "backends".to_owned(), problem });
     }
-    let wrong = |place: Place, problem| ListError::Entry { place: place.to_string(), problem };
-    entries.map(|(place, entry)| read(&entry).map_err(|problem| wrong(place, problem))).collect()
+    let found = entries.map(|(place, entry)| match read(&entry) {
+        Ok((name, endpoint)) => Ok((place, name, endpoint)),
+        Err(problem) => Err(ListError::Entry { place: place_text(path, bytes, place), problem }),
+    });
+    found.collect()
+}
+
+/// A place with its line, for a message.
+fn place_text(path: &Path, bytes: &[u8], place: Place) -> String {
+    match std::str::from_utf8(bytes).ok().and_then(|text| line_of(path, text, place)) {
+        Some(line) => format!("line {line}: {place}"),
+        None => place.to_string(),
+    }
 }
 
 /// The endpoint of an entry, with its name if it has one to be looked up.
@@ -191,23 +212,23 @@ fn entries<'a>(path: &Path, bytes: &'a [u8]) -> Result<Numbered<'a>, ListError> 
     let numbered = |list: Entries<'a>| -> Numbered<'a> {
         Box::new(list.backends.into_iter().enumerate().map(|(i, entry)| (Place::Backend(i), entry)))
     };
-    if path.extension().is_some_and(|extension| extension == "toml") {
+    if is_toml(path) {
         // Without the line itself, which may be of a file that is no list.
         let syntax = |error: toml::de::Error| {
-            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            let line = error.span().map_or(1, |span| line_at(text, span.start));
             ListError::Syntax(format!("line {line}: {}", error.message()))
         };
         return toml::from_str(text).map(numbered).map_err(syntax);
     }
     let syntax = |error: serde_json::Error| ListError::Syntax(error.to_string());
-    if !text.trim_start().starts_with('[') {
+    if !is_file_sd(text) {
         return serde_json::from_str(text).map(numbered).map_err(syntax);
     }
     let groups: Vec<Group> = serde_json::from_str(text).map_err(syntax)?;
     let mut entries = Vec::new();
     for (i, Group { targets, labels }) in groups.into_iter().enumerate() {
         let label = |name: &str| labels.get(name).cloned().map(Cow::Owned);
-        let wrong = |problem| ListError::Entry { place: format!("[{i}]"), problem };
+        let wrong = |problem| ListError::Entry { place: place_text(path, bytes, Place::Group(i)), problem };
         let weight = number(&labels, "weight", "use a number above 0, such as \"1\"").map_err(wrong)?;
         let speed = number(&labels, "speed", "use a number above 0, such as \"1.5\"").map_err(wrong)?;
         let ordinal = number(&labels, "ordinal", "use a whole number from 0 up").map_err(wrong)?;
@@ -227,6 +248,42 @@ fn entries<'a>(path: &Path, bytes: &'a [u8]) -> Result<Numbered<'a>, ListError> 
 fn number<T: FromStr>(labels: &BTreeMap<String, String>, name: &str, help: &str) -> Result<Option<T>, String> {
     let wrong = |text: &String| format!("the label {name} is `{}`: {help}", shortened(text));
     labels.get(name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
+}
+
+fn is_toml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "toml")
+}
+
+/// Whether JSON is a list of Prometheus' `file_sd`.
+fn is_file_sd(text: &str) -> bool {
+    text.trim_start().starts_with('[')
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    1 + text[..offset].matches('\n').count()
+}
+
+/// The line at which an entry begins. The text is read again for it, since only errors have a line.
+fn line_of(path: &Path, text: &str, place: Place) -> Option<usize> {
+    #[derive(Deserialize)]
+    struct Whole<E> {
+        backends: Vec<E>,
+    }
+    #[derive(Deserialize)]
+    struct Targets<'a> {
+        #[serde(borrow)]
+        targets: Vec<&'a RawValue>,
+    }
+    let offset = |part: &RawValue| part.get().as_ptr().addr() - text.as_ptr().addr();
+    let start = match place {
+        Place::Backend(i) if is_toml(path) => {
+            toml::from_str::<Whole<toml::Spanned<IgnoredAny>>>(text).ok()?.backends.get(i)?.span().start
+        }
+        Place::Backend(i) => offset(serde_json::from_str::<Whole<&RawValue>>(text).ok()?.backends.get(i)?),
+        Place::Group(i) => offset(serde_json::from_str::<Vec<&RawValue>>(text).ok()?.get(i)?),
+        Place::Target(i, j) => offset(serde_json::from_str::<Vec<Targets<'_>>>(text).ok()?.get(i)?.targets.get(j)?),
+    };
+    Some(line_at(text, start))
 }
 
 /// Whether an address ends in a port. A name with colons and without brackets is an IPv6 address.
@@ -325,5 +382,32 @@ mod tests {
             assert!(error.contains(expected), "{text}\n{error}");
         }
         assert!(matches!(parse(Path::new("a.json"), b"\xff").await, Err(ListError::NotText(_))));
+    }
+
+    #[tokio::test]
+    async fn wrong_entry_is_named_by_its_line_and_number() {
+        let good = "10.0.0.1:80";
+        for (wrong, problem) in
+            [("10.0.0.2", "`10.0.0.2` is no address"), ("no.invalid:80", "cannot resolve no.invalid:80")]
+        {
+            let toml =
+                format!("[[backends]]\naddress = \"{good}\"\n\n[[backends]]\nzone = \"a\"\naddress = \"{wrong}\"\n");
+            let inline = format!("backends = [\n  {{ address = \"{good}\" }},\n  {{ address = \"{wrong}\" }},\n]\n");
+            let json =
+                format!("{{\"backends\": [\n  {{\"address\": \"{good}\"}},\n  {{\"address\": \"{wrong}\"}}\n]}}\n");
+            let file_sd = format!("[\n  {{\"targets\": []}},\n  {{\"targets\": [\"{good}\",\n    \"{wrong}\"]}}\n]\n");
+            for (name, text, place) in [
+                ("web.toml", toml, "line 4: backends[1]: "),
+                ("web.toml", inline, "line 3: backends[1]: "),
+                ("web.json", json, "line 3: backends[1]: "),
+                ("web.json", file_sd, "line 4: [1].targets[1]: "),
+            ] {
+                let error = list_of(name, &text).await.unwrap_err();
+                assert!(error.starts_with(&format!("{place}{problem}")), "{text}\n{error}");
+            }
+        }
+        let label = "[{\"targets\": []},\n {\"targets\": [],\n \"labels\": {\"weight\": \"much\"}}]";
+        let error = list_of("web.json", label).await.unwrap_err();
+        assert!(error.starts_with("line 2: [1]: the label weight"), "{error}");
     }
 }

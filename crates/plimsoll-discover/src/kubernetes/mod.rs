@@ -283,8 +283,14 @@ impl Discover for EndpointSlices {
         "kubernetes"
     }
 
+    /// With everything that decides on the backends: the name is that of their saved list.
     fn description(&self) -> String {
-        self.full_name()
+        let port = match &self.port {
+            ServicePort::Only => String::new(),
+            port => format!(" port {port}"),
+        };
+        let server = self.api.server.as_ref().map(|server| format!(" at {server}")).unwrap_or_default();
+        format!("{}{port}{server}", self.full_name())
     }
 }
 

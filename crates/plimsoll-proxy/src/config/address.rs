@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use plimsoll_config::{
     DeTable, DeValue, Effect, Flaw, Reading, Spanned, Value, kind, number, quoted, table, text, values,
 };
-use plimsoll_core::Weight;
+use plimsoll_core::{Speed, Weight};
 
 use super::address_help::{self, looks_like_ipv4};
 
@@ -100,6 +100,8 @@ table! {
         pub zone: Option<String> = None, optional, Effect::Applied("subsets may change; nothing else");
         /// Which of the cluster's localities it is in.
         pub locality: Option<String> = None, optional, STATE_STAYS;
+        /// The speed of its machine, which is shown.
+        pub speed: Option<Speed> = None, optional, Effect::Applied("shown from then on; nothing else");
     }
 }
 
@@ -156,6 +158,9 @@ impl Value for Backend {
         }
         if let Some(locality) = &self.locality {
             settings.push(format!("locality = {}", quoted(locality)));
+        }
+        if let Some(speed) = &self.speed {
+            settings.push(format!("speed = {}", speed.print()));
         }
         if settings.len() == 1 { self.address.print() } else { format!("{{ {} }}", settings.join(", ")) }
     }

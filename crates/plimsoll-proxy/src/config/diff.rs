@@ -305,6 +305,15 @@ mod tests {
     }
 
     #[test]
+    fn speed_of_a_backend_is_shown_and_changes_nothing_else() {
+        let old = OLD.replace("[\"10.0.1.1:80\"]", "[{ address = \"10.0.1.1:80\", speed = 1.5 }]");
+        assert_eq!(
+            between(&old, &old.replace("1.5", "2")),
+            ["cluster api: backend 10.0.1.1:80: speed 1.5 -> 2: shown from then on; nothing else"]
+        );
+    }
+
+    #[test]
     fn connections_are_reopened_for_changed_trust_but_not_for_an_identity() {
         let tls = |line: &str| format!("{OLD}[clusters.api.tls]\n{line}\n");
         let told = between(&tls("insecure_accept_any_certificate = true"), &tls("server_name = \"a.example\""));

@@ -7,7 +7,6 @@
 //! A kind of source is a key here, its [`Origin`], and its arm in `proxy::source`. A cluster has
 //! exactly one: two sources of one list would contradict each other on removals.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -72,28 +71,6 @@ pub(crate) enum Origin {
     Srv(ServiceName, Option<SocketAddr>),
     /// The EndpointSlices of a service.
     Kubernetes(Service),
-}
-
-/// The source in a few words, the same for the same source: a saved list counts for its source only.
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // However the configuration is named on the command line.
-            Self::File(path) => write!(f, "file {}", std::path::absolute(path).as_ref().unwrap_or(path).display()),
-            Self::Dns(name, server) => write!(f, "dns {}{}", name.as_str(), At(*server)),
-            Self::Srv(name, server) => write!(f, "srv {}{}", name.as_str(), At(*server)),
-            Self::Kubernetes(service) => write!(f, "{service}"),
-        }
-    }
-}
-
-/// The DNS server of a source, if it is none of the system's.
-struct At(Option<SocketAddr>);
-
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |server| write!(f, " at {server}"))
-    }
 }
 
 impl Discovery {

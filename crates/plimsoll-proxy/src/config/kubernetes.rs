@@ -83,21 +83,6 @@ impl Service {
     }
 }
 
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { settings: Kubernetes { service, namespace, port, server, .. }, .. } = self;
-        f.write_str("kubernetes ")?;
-        if let Some(namespace) = namespace {
-            write!(f, "{}/", namespace.0)?;
-        }
-        f.write_str(&service.0)?;
-        if let Some(PortChoice(port)) = port {
-            write!(f, " port {port}")?;
-        }
-        server.as_ref().map_or(Ok(()), |server| write!(f, " at {}", server.0))
-    }
-}
-
 fn name(text: &str) -> Result<ObjectName, Flaw> {
     let help = "use at most 63 of a-z, 0-9 and -, such as \"web\"; the namespace is a setting of its own";
     let flaw = |_| Flaw::new(format!("\"{text}\" is no name in Kubernetes"), help);

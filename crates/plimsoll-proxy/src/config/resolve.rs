@@ -166,6 +166,7 @@ fn by_name(backends: &[Backend], names: &Names) -> Vec<Named> {
             authority,
             zone: backend.zone.as_deref().map(Into::into),
             locality: backend.locality.as_deref().map(Into::into),
+            speed: backend.speed,
             ..Endpoint::new(ANY)
         };
         Named { name: address.to_string(), known, properties }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use plimsoll::discover::{Answer, Discover, Endpoint};
 use tokio::time::timeout;
 
-use super::source::{Use, give};
-use crate::config::{Config, ConfigError, Followed, Names};
+use super::source::{Use, give, label};
+use crate::config::{Config, ConfigError, Names};
 
 /// As at the start of a proxy, which waits no longer for a first list.
 const WAIT: Duration = Duration::from_secs(10);
@@ -36,9 +36,9 @@ pub async fn ask_sources(config: &Config) -> (Vec<SourceAnswer>, Option<ConfigEr
     };
     let mut asked = Vec::new();
     for name in config.clusters().keys() {
-        if let Some(Followed { origin, ordinals, .. }) = config.followed(name) {
-            let answer = tokio::spawn(give(&origin, ordinals, Ask));
-            asked.push((name.clone(), origin.to_string(), answer));
+        if let Some(followed) = config.followed(name) {
+            let answer = tokio::spawn(give(&followed.origin, followed.ordinals, Ask));
+            asked.push((name.clone(), label(&followed), answer));
         }
     }
     let mut answers = Vec::new();

@@ -10,7 +10,7 @@ use plimsoll::client::{Cluster, OverrideView};
 use plimsoll::discover::{Endpoint, MAX_OVERRIDES};
 use tokio::sync::oneshot;
 
-use super::source::Source;
+use super::source::{Source, label};
 use super::{Error, ListenerView};
 use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
@@ -97,7 +97,7 @@ impl Running {
     /// The sources of clusters that do not run yet: their saved lists count.
     pub(super) fn new_sources(&self, config: &Config) -> Vec<(String, String)> {
         let new = config.clusters().keys().filter(|name| !self.clusters.contains_key(*name));
-        new.filter_map(|name| Some((name.clone(), config.followed(name)?.origin.to_string()))).collect()
+        new.filter_map(|name| Some((name.clone(), label(&config.followed(name)?)))).collect()
     }
 
     /// The clusters with a source, whose lists are saved.

@@ -39,7 +39,7 @@ impl Source {
 
     /// The description of the source; `None` if there are only the backends that are members always.
     pub(super) fn origin(&self) -> Option<String> {
-        Some(self.followed.as_ref()?.origin.to_string())
+        self.followed.as_ref().map(label)
     }
 
     /// Has `cluster` follow it, in place of another unless the cluster is new. A new cluster begins with
@@ -117,6 +117,21 @@ pub(super) fn give<U: Use>(origin: &Origin, ordinals: bool, to: U) -> U::Outcome
 
 fn numbered<U: Use>(source: impl Discover + 'static, ordinals: bool, to: U) -> U::Outcome {
     if ordinals { to.with(Numbered(source)) } else { to.with(source) }
+}
+
+/// The source in a few words, the same for the same source: a saved list counts for its source only.
+pub(super) fn label(followed: &Followed) -> String {
+    give(&followed.origin, followed.ordinals, Label)
+}
+
+struct Label;
+
+impl Use for Label {
+    type Outcome = String;
+
+    fn with(self, source: impl Discover + 'static) -> String {
+        format!("{} {}", source.kind(), source.description())
+    }
 }
 
 /// A cluster that is not new goes on with its known backends.

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use plimsoll::client::OverrideView;
 use plimsoll::discover::{Endpoint, OverrideChange};
-use plimsoll_core::Weight;
+use plimsoll_core::{Speed, Weight};
 use serde::{Deserialize, Serialize};
 
 use super::{StateDir, read_file};
@@ -57,6 +57,8 @@ struct Saved {
     zone: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     locality: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    speed: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<String>,
 }
@@ -209,21 +211,25 @@ fn saved(cluster: &str, OverrideView { address, change, remaining }: &OverrideVi
         weight,
         zone: endpoint.and_then(|endpoint| text(&endpoint.zone)),
         locality: endpoint.and_then(|endpoint| text(&endpoint.locality)),
+        speed: endpoint.and_then(|endpoint| endpoint.speed).map(Speed::as_f64),
         until: until.map(|until| humantime::format_rfc3339_millis(until).to_string()),
     }
 }
 
 impl Saved {
     fn entry(self) -> Result<Entry, String> {
-        let Self { cluster, address, kind, weight, zone, locality, until } = self;
+        let Self { cluster, address, kind, weight, zone, locality, speed, until } = self;
         let weight = weight.map(|weight| Weight::new(weight).ok_or_else(|| format!("{weight} is no weight")));
         let weight = weight.transpose()?;
+        let speed = speed.map(|speed| Speed::new(speed).ok_or_else(|| format!("{speed} is no speed of a machine")));
+        let speed = speed.transpose()?;
         let until = until.map(|until| humantime::parse_rfc3339(&until).map_err(|_| format!("{until:?} is no time")));
         let change = match kind {
             Kind::Added => OverrideChange::Added(Endpoint {
                 weight: weight.unwrap_or(Weight::ONE),
                 zone: zone.map(Arc::from),
                 locality: locality.map(Arc::from),
+                speed,
                 ..Endpoint::new(address)
             }),
             Kind::Removed => OverrideChange::Removed,
@@ -247,6 +253,7 @@ mod tests {
 
     fn every_kind() -> SavedOverrides {
         let endpoint = Endpoint::new(address(1)).weight(Weight::new(2.5).unwrap()).zone("a").locality("east");
+        let endpoint = endpoint.speed(Speed::new(1.5).unwrap());
         let view = |address, change, remaining| OverrideView { address, change, remaining };
         let hour = Some(Duration::from_secs(3_600));
         let web = vec![
@@ -298,6 +305,7 @@ mod tests {
             (entry(r#"{"cluster": "a", "address": "10.0.0.1:80", "kind": "up"}"#), "unknown variant `up`"),
             (entry(r#"{"cluster": "a", "address": "10.0.0.1:80", "kind": "weight"}"#), "[0]: the weight is missing"),
             (entry(r#"{"cluster": "a", "address": "10.0.0.1:80", "kind": "weight", "weight": 0}"#), "0 is no weight"),
+            (entry(r#"{"cluster": "a", "address": "10.0.0.1:80", "kind": "added", "speed": 0}"#), "0 is no speed"),
             (entry(r#"{"cluster": "a", "address": "10.0.0.1:80", "kind": "removed", "until": "soon"}"#), "is no time"),
         ] {
             fs::write(dir.file(NAME), &text).unwrap();

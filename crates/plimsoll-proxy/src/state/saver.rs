@@ -302,9 +302,9 @@ mod tests {
         Some(Arc::new(StateDir::open(&folder.0).unwrap()))
     }
 
-    /// Lets the cluster take in what its source sent.
+    /// Lets the cluster take in what its source sent. It asks again up to 120 ms after an error.
     async fn settle() {
-        sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(131)).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -146,8 +146,8 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 pub trait Discover: Send {
     /// The next answer, when it differs from the last. `None` when there will be no other.
     ///
-    /// A source decides itself on the time between its attempts. After an error the next answer is
-    /// awaited as after a list.
+    /// A source decides itself on the time between its attempts. After errors it is asked again 100 ms
+    /// after it was last asked, growing to a second, give or take a fifth, until it gives a list.
     fn next(&mut self) -> impl Future<Output = Option<Answer>> + Send;
 
     /// Lists in a row that a backend must be missing from before it is removed. Two for a source

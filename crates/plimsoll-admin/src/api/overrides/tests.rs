@@ -67,12 +67,12 @@ async fn requests_become_orders_to_the_fleet() {
     let fleet = Arc::new(fleet());
     let one: SocketAddr = "127.0.0.1:1".parse().unwrap();
     let new: SocketAddr = "[::1]:9".parse().unwrap();
-    let described = Endpoint::new(new).weight(weight(2.0)).zone("a").locality("far");
+    let described = Endpoint::new(new).weight(weight(2.0)).zone("a").locality("far").speed(Speed::new(1.5).unwrap());
     for (method, path, body, backend, command, lasts) in [
         (
             "PUT",
             "[::1]:9?for=10m",
-            r#"{"weight": 2, "zone": "a", "locality": "far"}"#,
+            r#"{"weight": 2, "zone": "a", "locality": "far", "speed": 1.5}"#,
             new,
             OverrideCommand::Put(described),
             minutes(10),
@@ -126,6 +126,8 @@ async fn bad_requests_are_refused_with_help_and_reach_no_backend() {
         ("PUT", "127.0.0.1:1", r#"{"wieght": 1}"#, 400, "unknown field `wieght`", "PUT takes weight"),
         ("PUT", "127.0.0.1:1", r#"{"weight": 0}"#, 400, "weight 0 is out of range", "use 0.001 to 1000"),
         ("PUT", "127.0.0.1:1", r#"{"locality": "here"}"#, 400, "no locality \"here\"", "use one of: near, far"),
+        ("PUT", "127.0.0.1:1", r#"{"speed": 0}"#, 400, "speed 0 is out of range", "use 0.01 to 100"),
+        ("PATCH", "127.0.0.1:1", r#"{"speed": 2}"#, 400, "unknown field `speed`", "PATCH takes weight"),
         ("PUT", "127.0.0.1:1", "weight=2", 400, "not as expected", "PUT takes weight"),
         ("PUT", "127.0.0.1:1", &long, 413, "length limit", "4096 bytes at most"),
         ("PUT", "127.0.0.1:1?for=10", "", 400, "for=10 is not a duration", "?for=10m"),
@@ -200,7 +202,13 @@ async fn overrides_are_shown_with_their_backends_and_in_a_list() {
         of("127.0.0.1:1", OverrideChange::Weight(weight(0.5)), minutes(10)),
         of("127.0.0.1:1", OverrideChange::Drained, None),
         of("127.0.0.1:8", OverrideChange::Removed, None),
-        of("127.0.0.1:9", OverrideChange::Added(Endpoint::new("127.0.0.1:9".parse().unwrap()).zone("a")), None),
+        of(
+            "127.0.0.1:9",
+            OverrideChange::Added(
+                Endpoint::new("127.0.0.1:9".parse().unwrap()).zone("a").speed(Speed::new(2.0).unwrap()),
+            ),
+            None,
+        ),
     ];
     let fleet = Arc::new(still);
     let list = send(&fleet, "GET", "/api/v1/clusters/web/overrides", "").await.json;
@@ -210,7 +218,8 @@ async fn overrides_are_shown_with_their_backends_and_in_a_list() {
     let weighed = json!({ "address": "127.0.0.1:1", "kind": "weight", "until": until, "weight": 0.5 });
     let drained = json!({ "address": "127.0.0.1:1", "kind": "drained", "until": null });
     let removed = json!({ "address": "127.0.0.1:8", "kind": "removed", "until": null });
-    let added = json!({ "address": "127.0.0.1:9", "kind": "added", "until": null, "weight": 1.0, "zone": "a" });
+    let added =
+        json!({ "address": "127.0.0.1:9", "kind": "added", "until": null, "weight": 1.0, "zone": "a", "speed": 2.0 });
     assert_eq!(list, json!({ "cluster": "web", "overrides": [weighed, drained, removed, added] }));
     let backend = send(&fleet, "GET", BACKEND, "").await.json;
     assert_eq!(backend["overrides"].as_array().unwrap().len(), 2);

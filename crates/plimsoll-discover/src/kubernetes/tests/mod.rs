@@ -334,6 +334,16 @@ async fn failure_in_a_watch_is_an_error_and_a_list_follows() {
     watch.ended().await;
 }
 
+#[test]
+fn description_has_everything_that_decides_on_the_backends() {
+    let source = || EndpointSlices::new("web").unwrap();
+    assert_eq!(source().description(), "web");
+    let server = "http://127.0.0.1:8001".parse().unwrap();
+    let full = source().namespace("shop").unwrap().port("http".parse().unwrap()).server(server);
+    assert_eq!(full.description(), "shop/web port named http at http://127.0.0.1:8001");
+    assert_eq!(source().port(ServicePort::Number(80)).description(), "web port 80");
+}
+
 /// A server that sends without an end cannot keep the audit from its turn.
 #[tokio::test]
 async fn endless_events_leave_the_list_its_turn() {

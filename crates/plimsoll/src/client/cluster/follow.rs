@@ -11,13 +11,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _};
 use plimsoll_core::Timestamp;
 use plimsoll_core::discover::{Census, Freshness, Listed, Merge, MergeConfig, MergeCounts};
 
+use super::answers::answers;
 use super::machine::News;
 use super::overrides::ByHand;
-use super::source_log::{Lines, SourceAccount, SourceFailure, SourceName};
+use super::source_log::{Cause, Lines, SourceAccount, SourceFailure, SourceName};
 use super::{Cluster, Shared};
 use crate::discover::{Answer, Discover, Endpoint, FollowConfig, Readiness};
 
@@ -118,8 +119,7 @@ impl Cluster {
 
     fn replace_source(&self, source: impl Discover + 'static, merge: impl FnOnce(Option<Members>) -> Members) {
         let name = SourceName::of(&source);
-        let next = |mut source: _| async { Some((Discover::next(&mut source).await?, source)) };
-        let mut answers = Box::pin(stream::unfold(source, next));
+        let mut answers = Box::pin(answers(source));
         let (first, is_over) = match answers.as_mut().poll_next(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => {
                 let is_over = answer.is_none();
@@ -258,9 +258,9 @@ impl Shared {
         self.note_readiness(merge, now);
         let ended = following_now.overrides.handle_timeout(now);
         let next = [merge.poll_timeout(), following_now.overrides.poll_timeout()].into_iter().flatten().min();
-        let news =
-            (is_changed || !ended.is_empty()).then(|| self.change_members(now, following_now, false, &mut lines));
-        let lines = following_now.account.finish(lines);
+        let news = (is_changed || !ended.is_empty())
+            .then(|| self.change_members(now, following_now, Cause::Source, &mut lines));
+        let lines = following_now.account.finish(now, lines);
         drop(following);
         lines.log(&self.name);
         self.log_ended(&ended);
@@ -279,8 +279,8 @@ impl Shared {
         if merge.poll_timeout().is_some_and(|due| due <= now) {
             merge.handle_timeout(now, &mut |event| lines.events.push(event));
             self.note_readiness(merge, now);
-            let news = self.change_members(now, following, true, &mut lines);
-            return (news, following.account.finish(lines));
+            let news = self.change_members(now, following, Cause::Configuration, &mut lines);
+            return (news, following.account.finish(now, lines));
         }
         let fixed: Vec<Arc<Endpoint>> = merge.members().iter().map(|member| Arc::clone(&member.properties)).collect();
         if fixed.is_empty() {
@@ -289,8 +289,8 @@ impl Shared {
         let addresses: HashSet<SocketAddr> = fixed.iter().map(|endpoint| endpoint.address).collect();
         let former = following.listed.iter().filter(|endpoint| !addresses.contains(&endpoint.address)).cloned();
         let listed = fixed.iter().cloned().chain(former).collect();
-        let news = self.list(now, following, listed, true, &mut lines);
-        (news, following.account.finish(lines))
+        let news = self.list(now, following, listed, Cause::Configuration, &mut lines);
+        (news, following.account.finish(now, lines))
     }
 
     fn take_in(&self, following: &mut Following, answer: Answer) -> (News, Lines) {
@@ -313,12 +313,12 @@ impl Shared {
         // The first list also replaces that of a former source, even if it is empty.
         let is_first = is_first && merge.freshness() != Freshness::Waiting;
         let news = if is_changed || is_first {
-            self.change_members(now, following, false, &mut lines)
+            self.change_members(now, following, Cause::Source, &mut lines)
         } else {
             following.account.on_step(merge.counts());
             News::default()
         };
-        (news, following.account.finish(lines))
+        (news, following.account.finish(now, lines))
     }
 
     fn note_readiness(&self, merge: &Members, now: Timestamp) {
@@ -327,16 +327,10 @@ impl Shared {
     }
 
     /// The members that the source's answers lead to come into force.
-    fn change_members(
-        &self,
-        now: Timestamp,
-        following: &mut Following,
-        is_configured: bool,
-        lines: &mut Lines,
-    ) -> News {
+    fn change_members(&self, now: Timestamp, following: &mut Following, cause: Cause, lines: &mut Lines) -> News {
         let members = following.merge.iter().flat_map(Merge::members);
         let listed = members.map(|member| Arc::clone(&member.properties)).collect();
-        self.list(now, following, listed, is_configured, lines)
+        self.list(now, following, listed, cause, lines)
     }
 
     /// These members by the source come into force.
@@ -345,12 +339,12 @@ impl Shared {
         now: Timestamp,
         following: &mut Following,
         listed: Vec<Arc<Endpoint>>,
-        is_configured: bool,
+        cause: Cause,
         lines: &mut Lines,
     ) -> News {
         let state = following.merge.as_ref().map(|merge| (merge.counts(), merge.census().held)).unwrap_or_default();
         let before = std::mem::replace(&mut following.listed, listed);
-        following.account.on_members(&before, &following.listed, state, is_configured, lines);
+        following.account.on_members(&before, &following.listed, state, cause, lines);
         self.put_members_in_force(now, following).0
     }
 }

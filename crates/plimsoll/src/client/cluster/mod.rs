@@ -5,6 +5,7 @@
 //! nanoseconds. Connections belong to the clients and are outside the lock.
 
 mod again;
+mod answers;
 mod drive;
 mod follow;
 mod hedge;

@@ -45,7 +45,8 @@ impl Cluster {
     /// The change stays in force for `lasts`, or until it is revoked, also when the cluster follows
     /// another source. Requests at a removed or drained backend finish. Other backends, and one that
     /// changes in place, keep state and connections. Of the endpoint of
-    /// [`OverrideCommand::Put`] only weight, zone and locality count for a listed backend.
+    /// [`OverrideCommand::Put`] only weight, zone and locality count for a listed backend, and the speed if
+    /// it has one.
     ///
     /// # Errors
     ///
@@ -141,14 +142,15 @@ impl Shared {
     }
 }
 
-/// The endpoint of a member. An operator states weight, zone and locality; the rest is the source's.
+/// The endpoint of a member. An operator states weight, zone and locality, and may state the speed; the rest
+/// is the source's.
 fn endpoint(member: Overridden<'_, SocketAddr, &Arc<Endpoint>, Endpoint>) -> Option<Arc<Endpoint>> {
     if let (Some(listed), None, None) = (member.listed, member.added, member.weight) {
         return Some(Arc::clone(listed));
     }
     let mut endpoint = member.listed.map(|listed| &**listed).or(member.added)?.clone();
-    if let Some(Endpoint { weight, zone, locality, .. }) = member.added.cloned() {
-        endpoint = Endpoint { weight, zone, locality, ..endpoint };
+    if let Some(Endpoint { weight, zone, locality, speed, .. }) = member.added.cloned() {
+        endpoint = Endpoint { weight, zone, locality, speed: speed.or(endpoint.speed), ..endpoint };
     }
     (endpoint.address, endpoint.readiness) = (*member.key, Readiness::Ready);
     endpoint.weight = member.weight.unwrap_or(endpoint.weight);

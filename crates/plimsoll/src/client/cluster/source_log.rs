@@ -3,6 +3,10 @@
 //! A change in force of any size is one line. A failing source is asked again for hours, so its
 //! error is logged when it begins to fail, and again once a minute. The line of the recovery ends it.
 //!
+//! A source may also flap, between errors and lists or between empty and other lists. So there is a
+//! [`LineLimit`] for outages, and one for empty lists. The next line has the number of those left out,
+//! and an outage without a line has none about its recovery.
+//!
 //! Backends that came, left or changed are counted by the lists in force, not by the answers: a reload
 //! that names the same backends by another source changes nothing.
 
@@ -16,8 +20,10 @@ use plimsoll_core::discover::{MergeCounts, MergeEvent};
 
 use crate::discover::{Discover, Endpoint, SourceError};
 
-/// Shortest time between two lines about one failure that lasts.
+/// Shortest time between two lines about one failure that lasts, and between lines in the long run.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+/// Lines before they are limited: someone who corrects a file in a few attempts sees each error.
+const MAX_BURST: u32 = 5;
 /// Longest text of an error that is kept, in bytes: a source may quote its server.
 const MAX_ERROR: usize = 1_000;
 
@@ -48,10 +54,38 @@ pub(super) struct SourceAccount {
     /// The counts of the decision that are in `counts`.
     counted: MergeCounts,
     held: usize,
-    /// The time of the last line about an error.
-    logged: Option<Timestamp>,
-    /// Errors since that line.
+    failures: LineLimit,
+    /// The time of the last line about the present outage, or the last one.
+    outage_logged: Option<Timestamp>,
+    empty_lists: LineLimit,
+}
+
+/// A limit on lines of one kind: [`MAX_BURST`] at once, and one each [`REPEAT_INTERVAL`] in the long run.
+#[derive(Clone, Copy, Debug, Default)]
+struct LineLimit {
+    /// The end of the intervals that are used. The burst is the intervals to come.
+    used: Timestamp,
+    /// Lines left out since the last one.
     unlogged: u64,
+}
+
+/// A line about an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ErrorLine {
+    error: Arc<str>,
+    /// The outage has had a line before.
+    lasts: bool,
+    /// Errors before it without a line.
+    unlogged: u64,
+}
+
+/// The cause of a change of the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// An answer of the source, or the end of a wait.
+    Source,
+    /// Fixed backends of another configuration.
+    Configuration,
 }
 
 /// The reason why the members changed.
@@ -84,8 +118,9 @@ struct Change {
 pub(super) struct Lines {
     pub(super) events: Vec<MergeEvent>,
     source: Option<SourceName>,
-    /// An error, and the number of those before it without a line.
-    error: Option<(Arc<str>, u64)>,
+    error: Option<ErrorLine>,
+    /// Empty lists before the present one without a line.
+    empty_unlogged: u64,
     change: Option<Change>,
 }
 
@@ -108,8 +143,9 @@ impl Default for SourceAccount {
             last_error: None,
             counted: MergeCounts::default(),
             held: 0,
-            logged: None,
-            unlogged: 0,
+            failures: LineLimit::default(),
+            outage_logged: None,
+            empty_lists: LineLimit::default(),
         }
     }
 }
@@ -145,18 +181,19 @@ impl SourceAccount {
         self.count(counts);
     }
 
-    /// The source failed. Its first error and one a minute are logged.
+    /// The source failed. The first error of an outage and one a minute are logged, as far as there may
+    /// be a line.
     pub(super) fn on_error(&mut self, now: Timestamp, error: &SourceError, lines: &mut Lines) {
         let error = shortened(error.to_string());
         self.last_error = Some(SourceFailure { error: Arc::clone(&error), at: now });
-        let is_first = lines.events.contains(&MergeEvent::SourceFailed);
-        let is_due = self.logged.is_none_or(|logged| now.since(logged) >= REPEAT_INTERVAL);
-        if is_first || is_due {
-            let unlogged = if is_first { 0 } else { self.unlogged };
-            (self.logged, self.unlogged) = (Some(now), 0);
-            lines.error = Some((error, unlogged));
-        } else {
-            self.unlogged += 1;
+        if lines.events.contains(&MergeEvent::SourceFailed) {
+            self.outage_logged = None;
+        }
+        if self.outage_logged.is_some_and(|logged| now.since(logged) < REPEAT_INTERVAL) {
+            self.failures.unlogged += 1;
+        } else if let Some(unlogged) = self.failures.take(now) {
+            let lasts = self.outage_logged.replace(now).is_some();
+            lines.error = Some(ErrorLine { error, lasts, unlogged });
         }
     }
 
@@ -166,7 +203,7 @@ impl SourceAccount {
         before: &[Arc<Endpoint>],
         after: &[Arc<Endpoint>],
         (counts, held): (MergeCounts, usize),
-        is_configured: bool,
+        cause: Cause,
         lines: &mut Lines,
     ) {
         let MergeCounts { drained, expired, held: newly_held, .. } = self.count(counts);
@@ -178,7 +215,7 @@ impl SourceAccount {
         self.counts.removed += removed;
         let is_saved = lines.events.iter().any(|event| matches!(event, MergeEvent::SavedListUsed { .. }));
         let reason = match () {
-            () if is_configured => Reason::Configuration,
+            () if cause == Cause::Configuration => Reason::Configuration,
             () if is_saved => Reason::SavedList,
             () if expired > 0 && added + changed + removed + drained + newly_held == 0 => Reason::HoldExpired,
             () => Reason::List,
@@ -191,10 +228,34 @@ impl SourceAccount {
         }
     }
 
-    /// The lines, to be logged without a lock.
-    pub(super) fn finish(&self, mut lines: Lines) -> Lines {
+    /// The lines of a step, to be logged without a lock.
+    pub(super) fn finish(&mut self, now: Timestamp, mut lines: Lines) -> Lines {
         lines.source = Some(self.source.clone());
+        let mut empty_unlogged = 0;
+        lines.events.retain(|event| match event {
+            MergeEvent::SourceRecovered => self.outage_logged.is_some(),
+            MergeEvent::EmptyListIgnored { .. } => {
+                let unlogged = self.empty_lists.take(now);
+                empty_unlogged = unlogged.unwrap_or(0);
+                unlogged.is_some()
+            }
+            _ => true,
+        });
+        lines.empty_unlogged = empty_unlogged;
         lines
+    }
+}
+
+impl LineLimit {
+    /// Asks for a line. If there may be one, returns the number of those left out before it.
+    fn take(&mut self, now: Timestamp) -> Option<u64> {
+        let used = self.used.max(now);
+        if used.since(now) > REPEAT_INTERVAL * (MAX_BURST - 1) {
+            self.unlogged += 1;
+            return None;
+        }
+        self.used = used + REPEAT_INTERVAL;
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -213,14 +274,17 @@ impl Lines {
     /// Logs them.
     pub(super) fn log(self, cluster: &str) {
         let source = &self.source.as_ref().map(SourceName::label).unwrap_or_default();
-        if let Some((error, unlogged)) = self.error {
-            if unlogged == 0 {
-                tracing::warn!(cluster, source, %error, "discovery failed: the backends stay as they are");
-            } else {
+        match self.error {
+            Some(ErrorLine { error, lasts: false, unlogged }) => {
+                tracing::warn!(cluster, source, %error, unlogged, "discovery failed: the backends stay as they are");
+            }
+            Some(ErrorLine { error, lasts: true, unlogged }) => {
                 tracing::warn!(cluster, source, %error, unlogged, "discovery still fails: the backends stay as they are");
             }
+            None => {}
         }
-        self.events.into_iter().for_each(|event| log_event(cluster, source, event));
+        let unlogged = self.empty_unlogged;
+        self.events.into_iter().for_each(|event| log_event(cluster, source, event, unlogged));
         if let Some(change) = self.change {
             let Change { reason, added, changed, removed, drained, expired, held, released, members } = change;
             let reason = reason.name();
@@ -242,13 +306,14 @@ impl Lines {
     }
 }
 
-fn log_event(cluster: &str, source: &str, event: MergeEvent) {
+fn log_event(cluster: &str, source: &str, event: MergeEvent, unlogged: u64) {
     match event {
         // Its line has the error.
         MergeEvent::SourceFailed => {}
         MergeEvent::SourceRecovered => tracing::info!(cluster, source, "discovery works again"),
         MergeEvent::EmptyListIgnored { backends } => {
-            tracing::warn!(cluster, source, backends, "discovery lists no backend: the backends stay as they are");
+            let text = "discovery lists no backend: the backends stay as they are";
+            tracing::warn!(cluster, source, backends, unlogged, "{text}");
         }
         MergeEvent::SavedListUsed { backends } => {
             tracing::warn!(cluster, source, backends, "discovery has not answered: the saved list is in force");
@@ -311,24 +376,76 @@ mod tests {
         Endpoint::new(([10, 0, 0, 1], port).into())
     }
 
-    fn error_line(account: &mut SourceAccount, now: Timestamp, events: Vec<MergeEvent>) -> Option<u64> {
+    /// Whether the outage had a line before, and the number of errors left out.
+    fn error_line(account: &mut SourceAccount, now: Timestamp, events: Vec<MergeEvent>) -> Option<(bool, u64)> {
         let mut lines = Lines { events, ..Lines::default() };
         account.on_error(now, &"refused".into(), &mut lines);
-        lines.error.map(|(_, unlogged)| unlogged)
+        lines.error.map(|line| (line.lasts, line.unlogged))
+    }
+
+    /// Whether this event has a line.
+    fn event_line(account: &mut SourceAccount, now: Timestamp, event: MergeEvent) -> Option<u64> {
+        let lines = account.finish(now, Lines { events: vec![event], ..Lines::default() });
+        (lines.events == [event]).then_some(lines.empty_unlogged)
     }
 
     #[test]
     fn error_is_logged_at_first_and_again_once_a_minute() {
         let mut account = SourceAccount::default();
-        assert_eq!(error_line(&mut account, at(100), vec![MergeEvent::SourceFailed]), Some(0));
+        assert_eq!(error_line(&mut account, at(100), vec![MergeEvent::SourceFailed]), Some((false, 0)));
         for second in (105..160).step_by(5) {
             assert_eq!(error_line(&mut account, at(second), vec![]), None);
         }
-        assert_eq!(error_line(&mut account, at(160), vec![]), Some(11));
+        assert_eq!(error_line(&mut account, at(160), vec![]), Some((true, 11)));
         assert_eq!(error_line(&mut account, at(165), vec![]), None);
         // It recovered in between: another failure.
-        assert_eq!(error_line(&mut account, at(170), vec![MergeEvent::SourceFailed]), Some(0));
+        assert_eq!(error_line(&mut account, at(170), vec![MergeEvent::SourceFailed]), Some((false, 1)));
         assert_eq!(account.last_error, Some(SourceFailure { error: "refused".into(), at: at(170) }));
+    }
+
+    #[test]
+    fn source_that_flaps_has_five_lines_and_then_one_a_minute() {
+        let mut account = SourceAccount::default();
+        let (mut failed, mut recovered, mut counted, mut begin) = (0, 0, 0, 0);
+        for second in (0..3_600).step_by(5) {
+            if let Some((lasts, unlogged)) = error_line(&mut account, at(second), vec![MergeEvent::SourceFailed]) {
+                assert!(!lasts);
+                failed += 1;
+                counted += 1 + unlogged;
+                begin += u32::from(second < 25);
+            }
+            let works_again = event_line(&mut account, at(second + 1), MergeEvent::SourceRecovered);
+            recovered += u32::from(works_again.is_some());
+        }
+        assert_eq!(begin, MAX_BURST, "one who corrects a file sees each error");
+        assert!((60..=65).contains(&failed), "{failed}");
+        assert_eq!(recovered, failed, "each line has one that ends it");
+        assert!((708..=720).contains(&counted), "{counted} errors in lines of 720");
+    }
+
+    #[test]
+    fn outage_without_a_line_has_one_as_soon_as_there_may_be() {
+        let mut account = SourceAccount::default();
+        for second in 0..5 {
+            assert!(error_line(&mut account, at(second), vec![MergeEvent::SourceFailed]).is_some());
+        }
+        assert_eq!(error_line(&mut account, at(5), vec![MergeEvent::SourceFailed]), None);
+        assert_eq!(error_line(&mut account, at(59), vec![]), None);
+        assert_eq!(error_line(&mut account, at(60), vec![]), Some((false, 2)));
+        assert_eq!(error_line(&mut account, at(119), vec![]), None);
+        assert_eq!(error_line(&mut account, at(120), vec![]), Some((true, 1)));
+    }
+
+    #[test]
+    fn empty_lists_have_five_lines_and_then_one_a_minute() {
+        let mut account = SourceAccount::default();
+        let empty = MergeEvent::EmptyListIgnored { backends: 3 };
+        let lines: Vec<u64> =
+            (0..600).step_by(5).filter_map(|second| event_line(&mut account, at(second), empty)).collect();
+        assert!(
+            (14..=15).contains(&lines.len()) && lines[..5] == [0; 5] && lines[6..].iter().all(|left| *left == 11),
+            "{lines:?}"
+        );
     }
 
     #[test]
@@ -345,7 +462,7 @@ mod tests {
         let before: Vec<Arc<Endpoint>> = (1..=4).map(endpoint).map(Arc::new).collect();
         let mut step = |before: &[Arc<Endpoint>], after: &[Arc<Endpoint>], counts, held| {
             let mut lines = Lines::default();
-            account.on_members(before, after, (counts, held), false, &mut lines);
+            account.on_members(before, after, (counts, held), Cause::Source, &mut lines);
             lines.change
         };
         let none = MergeCounts::default();

@@ -1,0 +1,1 @@
+"""Speeds: machines of two speeds behind a proxy, with costs in reference CPU-seconds."""
