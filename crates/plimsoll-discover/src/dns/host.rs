@@ -83,6 +83,13 @@ impl Host {
     }
 }
 
+impl Host {
+    /// The same with the addresses of an earlier answer: a family that fails keeps its own.
+    pub(super) fn knowing(self, known: &[SocketAddr]) -> Self {
+        Self { known: Families::of(known.iter().map(SocketAddr::ip)), ..self }
+    }
+}
+
 /// A name of letters, digits, `-` and `_`. The `xn--` form is for all others.
 pub(super) fn parse_name(text: &str) -> Option<Name> {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');

@@ -20,7 +20,6 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use plimsoll::discover::{Answer, Discover, Endpoint, SourceError};
 
-use super::NameError;
 use super::host::Host;
 use super::schedule::Schedule;
 use super::servers::{Ask, Servers};
@@ -68,11 +67,10 @@ struct Entry {
 }
 
 impl Names {
-    /// A source for these names, by the servers of the system.
-    ///
-    /// # Errors
-    /// One of them is no host name or IP address with a port.
-    pub fn new(names: Vec<Named>) -> Result<Self, NameError> {
+    /// A source for these names, by the servers of the system. One that DNS cannot express keeps its
+    /// addresses, and is an error after the first list.
+    #[must_use]
+    pub fn new(names: Vec<Named>) -> Self {
         Self::by(names, Servers::System)
     }
 
@@ -91,25 +89,26 @@ impl Names {
         self
     }
 
-    pub(super) fn by<A: Ask + Clone + 'static>(names: Vec<Named>, ask: A) -> Result<Self, NameError> {
+    pub(super) fn by<A: Ask + Clone + 'static>(names: Vec<Named>, ask: A) -> Self {
         let questions = FuturesUnordered::new();
         let mut entries = Vec::with_capacity(names.len());
         for named in names {
-            let host = Host::parse(&named.name)?;
-            let known = match named.name.parse() {
+            let mut entry = Entry { answers: [named.known.clone(), Vec::new()], named, problem: None };
+            match (entry.named.name.parse(), Host::parse(&entry.named.name)) {
                 // It never changes.
-                Ok(address) => vec![address],
-                Err(_) => {
-                    let schedule = Schedule::new(host, ask.clone()).after(&named.known);
+                (Ok(address), _) => entry.answers[0] = vec![address],
+                (Err(_), Ok(host)) => {
+                    let known = &entry.named.known;
+                    let schedule = Schedule::new(host.knowing(known), ask.clone()).after(known);
                     questions.push(question(entries.len(), schedule));
-                    named.known.clone()
                 }
-            };
-            entries.push(Entry { answers: [known, Vec::new()], named, problem: None });
+                (Err(_), Err(error)) => entry.problem = Some(error.to_string()),
+            }
+            entries.push(entry);
         }
         let mut source = Self { entries, questions, ready: VecDeque::new(), on_found: Box::new(|_, _| ()) };
-        source.ready.push_back(Ok(source.list()));
-        Ok(source)
+        source.answer();
+        source
     }
 
     /// All backends, each address once.
@@ -139,11 +138,15 @@ impl Names {
         if let Some(error) = error {
             self.ready.push_back(Err(error));
         } else if was_failing || before != entry.addresses() {
-            self.ready.push_back(Ok(self.list()));
-            // A list says that the source works, and a name may still fail.
-            if let Some(problem) = self.entries.iter().find_map(|entry| entry.problem.clone()) {
-                self.ready.push_back(Err(problem.into()));
-            }
+            self.answer();
+        }
+    }
+
+    /// The list is an answer. It says that the source works, and a name may still fail.
+    fn answer(&mut self) {
+        self.ready.push_back(Ok(self.list()));
+        if let Some(problem) = self.entries.iter().find_map(|entry| entry.problem.clone()) {
+            self.ready.push_back(Err(problem.into()));
         }
     }
 }

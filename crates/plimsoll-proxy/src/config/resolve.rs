@@ -8,7 +8,8 @@
 //! This is the first answer. The names are looked up again by their TTL while the proxy runs
 //! ([`Names`](plimsoll_discover::dns::Names)).
 //!
-//! A name that cannot be looked up keeps the addresses that it had: they are in use all the while, and whatever else a reload
+//! A name that was known keeps the addresses of its last answer beside those of this one, as the source does: two
+//! answers in a row must lack an address. A name that cannot be looked up keeps the addresses that it had: they are in use all the while, and whatever else a reload
 //! is to change should not wait for a resolver. A new name has none, and its cluster goes on without it: one name of one
 //! cluster must not keep a proxy from serving all others. Names are looked up side by side, since an unanswered question
 //! takes many seconds.
@@ -60,9 +61,16 @@ impl Config {
         let hosts: BTreeSet<&str> =
             addresses.filter(|address| address.socket_address().is_none()).map(|address| address.host()).collect();
         let (mut names, mut kept, mut unknown) = (Names::new(), Vec::new(), BTreeMap::new());
+        let mut in_use = known.clone();
         for (host, found) in look_up_all(&hosts, look_up) {
             match (found, known.get(host)) {
-                (Ok(found), _) => drop(names.insert(host.to_owned(), found)),
+                (Ok(found), _) => {
+                    let all = in_use.entry(host.to_owned()).or_default();
+                    all.extend(&found);
+                    all.sort_unstable();
+                    all.dedup();
+                    names.insert(host.to_owned(), found);
+                }
                 (Err(reason), Some(known)) => {
                     names.insert(host.to_owned(), known.clone());
                     kept.push((host.to_owned(), reason));
@@ -76,10 +84,10 @@ impl Config {
             .filter(|(_, problems)| !problems.is_empty())
             .collect();
         let endpoints =
-            clusters().map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &names))).collect();
+            clusters().map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &in_use))).collect();
         let named = clusters()
             .filter(|(_, cluster)| cluster.backends.iter().any(|backend| backend.address.socket_address().is_none()))
-            .map(|(name, cluster)| (name.clone(), by_name(&cluster.backends, &names)))
+            .map(|(name, cluster)| (name.clone(), by_name(&cluster.backends, &in_use)))
             .collect();
         Resolved { endpoints, named, names, kept, incomplete }
     }
@@ -233,15 +241,18 @@ mod tests {
         let before =
             [("gone".to_owned(), vec![ip(7)]), ("empty".to_owned(), vec![ip(8)]), ("pair".to_owned(), vec![ip(9)])];
         let resolved = config.resolve_with(&before.into(), look_up);
-        assert_eq!(addresses(&resolved), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81", "10.0.0.8:81", "10.0.0.7:1"]);
-        assert_eq!(resolved.endpoints["a"][4].authority.as_ref().unwrap(), "gone:1");
+        // One answer lacks an address of `pair`.
+        let all = ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81", "10.0.0.9:81", "10.0.0.8:81", "10.0.0.7:1"];
+        assert_eq!(addresses(&resolved), all);
+        assert_eq!(resolved.endpoints["a"][5].authority.as_ref().unwrap(), "gone:1");
         let kept: Vec<&str> = resolved.kept.iter().map(|(_, why)| why.as_str()).collect();
         assert_eq!(kept, ["\"empty\" has no address", "\"gone\" could not be looked up: no such host"]);
 
         // Once more, by what was found; all of it, when nobody answers.
         let nobody = |_: &str| Err(io::ErrorKind::TimedOut.into());
         let again = config.resolve_with(&resolved.names, nobody);
-        assert_eq!((again.endpoints, &again.names, again.kept.len()), (resolved.endpoints, &resolved.names, 3));
+        assert_eq!((&again.names, again.kept.len()), (&resolved.names, 3));
+        assert_eq!(addresses(&again), [&all[..3], &all[4..]].concat(), "two answers lack the address");
 
         let other = Config::parse("test.toml", &FILE.replace("gone", "new")).unwrap();
         let incomplete = other.resolve_with(&again.names, nobody);

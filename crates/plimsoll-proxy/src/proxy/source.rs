@@ -72,15 +72,13 @@ impl Source {
 }
 
 impl Source {
-    /// The names as a source that asks again. `None` without names, and if DNS has no such names: the
-    /// system may know them in another way.
+    /// The names as a source that asks again. `None` without names.
     fn names(&self, names: &Arc<Mutex<Names>>) -> Option<dns::Names> {
         if self.named.is_empty() {
             return None;
         }
-        let list = dns::Names::new(self.named.clone()).ok()?;
         let names = Arc::clone(names);
-        let list = list.on_found(move |name, found| {
+        let list = dns::Names::new(self.named.clone()).on_found(move |name, found| {
             let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
             let addresses = found.iter().map(|address| (address.ip(), 0).into()).collect();
             names.lock().insert(host.to_owned(), addresses);

@@ -16,7 +16,7 @@ fn named(name: &str, known: &[u8]) -> Named {
 }
 
 fn source(table: &Table, names: impl IntoIterator<Item = Named>) -> Names {
-    Names::by(names.into_iter().collect(), table.clone()).unwrap()
+    Names::by(names.into_iter().collect(), table.clone())
 }
 
 /// The last numbers of the listed addresses, or the error.
@@ -72,6 +72,30 @@ async fn address_is_left_out_when_two_answers_of_its_name_lack_it() {
     assert_eq!(next(&mut source).await.0, Ok(vec![4, 5, 9]));
     table.v4("web.internal", 60, [4, 5]);
     assert!(is_silent(&mut source, 300).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn name_that_dns_cannot_express_keeps_its_addresses_and_others_are_followed() {
+    let table = Table::default();
+    table.v4("web.internal", 5, [4]);
+    let mut source = source(&table, [named("no name:80", &[7]), named("web.internal:80", &[4])]);
+    assert_eq!(next(&mut source).await, (Ok(vec![7, 4]), 0));
+    assert!(next(&mut source).await.0.unwrap_err().contains("no name:80"));
+    table.v4("web.internal", 5, [4, 5]);
+    assert_eq!(next(&mut source).await.0, Ok(vec![7, 4, 5]));
+    assert!(next(&mut source).await.0.is_err(), "it still has no answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn family_that_fails_after_the_start_keeps_the_known_addresses() {
+    let table = Table::default();
+    table.v4("web.internal", 5, [2]);
+    table.set("web.internal", RecordType::AAAA, Reply::Code(ResponseCode::ServFail));
+    let mut both = named("web.internal:80", &[2]);
+    both.known.push("[fd00::1]:80".parse().unwrap());
+    let mut source = source(&table, [both]);
+    assert_eq!(source.next().await.unwrap().unwrap().len(), 2);
+    assert!(is_silent(&mut source, 300).await, "no answer lacked the IPv6 address");
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,10 +163,4 @@ async fn found_addresses_are_told() {
     next(&mut source).await.0.unwrap();
     next(&mut source).await.0.unwrap();
     assert_eq!(*told.lock().unwrap(), ["web.internal:80 [10.0.0.7:80]"]);
-}
-
-#[test]
-fn text_that_is_no_name_is_an_error() {
-    let error = Names::new(vec![named("no_port-:0", &[])]).err().expect("there is no port 0");
-    assert!(error.to_string().contains("no_port-"), "{error}");
 }
