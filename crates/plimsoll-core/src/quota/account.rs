@@ -57,7 +57,7 @@ pub enum Refusal {
     Spent,
 }
 
-/// See the [module](self).
+/// The requests and the demand of one customer at one task.
 #[derive(Clone, Debug)]
 pub struct Account {
     /// In µCPU. `None`: not known.

@@ -77,7 +77,7 @@ struct Stream {
     unanswered: VecDeque<(u32, Timestamp)>,
 }
 
-/// A task. See the [module](self). Its customers are numbered in the order of [`Holder::add`].
+/// A task of the service. Its customers are numbered in the order of [`Holder::add`].
 #[derive(Clone, Debug)]
 pub struct Holder {
     accounts: Vec<Account>,

@@ -121,7 +121,7 @@ pub struct CustomerState {
     pub cut: Cut,
 }
 
-/// The owner of limits. See the [module](self).
+/// The owner of the limits of one service.
 #[derive(Clone, Debug)]
 pub struct Owner {
     config: OwnerConfig,
@@ -239,6 +239,7 @@ impl Owner {
             self.release(now, id.0, customer, report.acknowledged);
         }
         let mut entries = Vec::new();
+        let mut next = 0;
         for entry in &report.entries {
             // In sum at most `most`, in proportion.
             let total = entry.demand.iter().fold(0_u64, |sum, demand| sum.saturating_add(*demand));
@@ -247,22 +248,28 @@ impl Owner {
             } else {
                 entry.demand
             };
-            let place = self.place(now, id.0, entry.customer.0);
-            let unsure = self.unsure_until.is_some();
-            let customer = &mut self.customers[entry.customer.0 as usize];
-            customer.on_demand(place, demand, entry.cost);
-            let (rule, pool) = (customer.rule(), pool(customer, unsure));
-            let is_changed = customer.grant(now, place, &rule, pool);
-            let credit = customer.take_credit(now, entry.lacking, pool);
-            let is_new = customer.entries[place].number == 0;
+            let task = self.tasks[id.0 as usize].as_mut().expect("a task that reports has joined");
+            let of = &mut self.customers[entry.customer.0 as usize];
+            let place = task.place_near(entry.customer.0, &mut next).unwrap_or_else(|| {
+                let place = of.add(now, id.0, 0);
+                task.set_place(entry.customer.0, place);
+                place
+            });
+            of.on_demand(place, demand, entry.cost);
+            let (rule, pool) = (of.rule(), pool(of, self.unsure_until.is_some()));
+            let is_changed = of.grant(now, place, &rule, pool);
+            let credit = of.take_credit(now, entry.lacking, pool);
+            let is_new = of.entries[place].number == 0;
             if is_changed || is_new || credit > 0 || entry.lacking > 0 {
-                entries.push(self.assign(number, id.0, entry.customer, credit));
+                entries.push(assign(task, of, number, entry.customer, place, rule.cut(), credit));
             }
-            let customer = &self.customers[entry.customer.0 as usize];
-            if customer.is_starved || customer.needs_sweep(&rule) {
+            let (is_idle, is_due) = (of.entries[place].is_idle(), of.is_starved || of.needs_sweep(&rule));
+            if is_due {
                 self.mark(entry.customer.0);
             }
-            self.drop_idle(now, id.0, entry.customer.0);
+            if is_idle {
+                self.remove(now, id.0, entry.customer.0, place);
+            }
         }
         Ok(self.assignment(id.0, number, entries))
     }
@@ -307,7 +314,7 @@ impl Owner {
                 continue;
             }
             let number = task.next_number();
-            let entries = unsent.into_iter().map(|customer| self.assign(number, id, CustomerId(customer), 0)).collect();
+            let entries = unsent.into_iter().map(|customer| self.assign(number, id, CustomerId(customer))).collect();
             return Some((TaskId(id), self.assignment(id, number, entries)));
         }
     }
@@ -400,34 +407,20 @@ impl Owner {
         self.drop_idle(now, id, customer);
     }
 
-    /// The entry of an assignment, which is sent now.
-    fn assign(&mut self, number: u32, id: u32, customer: CustomerId, credit: u32) -> AssignmentEntry {
+    /// The entry of an assignment that follows from a sweep, and is sent now.
+    fn assign(&mut self, number: u32, id: u32, customer: CustomerId) -> AssignmentEntry {
         let task = self.tasks[id as usize].as_mut().expect("an assignment is for a task that has joined");
-        let place = task.place(customer.0);
         let of = &mut self.customers[customer.0 as usize];
-        let (limit, cut) = (of.limit, of.cut());
-        let Some(place) = place else { return AssignmentEntry { customer, limit, rate: 0, credit, cut } };
-        let entry = &mut of.entries[place];
-        entry.number = number;
-        if entry.rate < entry.held {
-            task.on_lower(number, customer);
+        let cut = of.cut();
+        match task.place(customer.0) {
+            Some(place) => assign(task, of, number, customer, place, cut, 0),
+            None => AssignmentEntry { customer, limit: of.limit, rate: 0, credit: 0, cut },
         }
-        AssignmentEntry { customer, limit, rate: entry.rate, credit, cut }
     }
 
     fn assignment(&self, id: u32, number: u32, entries: Vec<AssignmentEntry>) -> Assignment {
         let answers = self.tasks[id as usize].as_ref().map_or(0, |task| task.reported);
         Assignment { number, answers, lease: self.config.lease, tasks: self.joined, entries }
-    }
-
-    /// The place of a task at a customer, a new one if needed.
-    fn place(&mut self, now: Timestamp, id: u32, customer: u32) -> usize {
-        let task = self.tasks[id as usize].as_mut().expect("a task that reports has joined");
-        task.place(customer).unwrap_or_else(|| {
-            let place = self.customers[customer as usize].add(now, id, 0);
-            task.set_place(customer, place);
-            place
-        })
     }
 
     fn drop_idle(&mut self, now: Timestamp, id: u32, customer: u32) {
@@ -472,4 +465,23 @@ impl Owner {
 fn pool(customer: &Customer, unsure: bool) -> u64 {
     let most = granted(customer.limit);
     if unsure { most.min(customer.reported) } else { most }
+}
+
+/// The entry of an assignment with this number, which is sent now.
+fn assign(
+    task: &mut Task,
+    of: &mut Customer,
+    number: u32,
+    customer: CustomerId,
+    place: usize,
+    cut: Cut,
+    credit: u32,
+) -> AssignmentEntry {
+    let limit = of.limit;
+    let entry = &mut of.entries[place];
+    entry.number = number;
+    if entry.rate < entry.held {
+        task.on_lower(number, customer);
+    }
+    AssignmentEntry { customer, limit, rate: entry.rate, credit, cut }
 }

@@ -68,6 +68,19 @@ impl Task {
         Some(self.places[at].1 as usize)
     }
 
+    /// The same for the customers of a report, which are mostly in the order of the one before: `next` is where the
+    /// customer may be, and then where the next one may be.
+    pub(super) fn place_near(&self, customer: u32, next: &mut usize) -> Option<usize> {
+        let found = self.places.get(*next).filter(|(known, _)| *known == customer);
+        if let Some((_, place)) = found {
+            *next += 1;
+            return Some(*place as usize);
+        }
+        let at = self.places.binary_search_by_key(&customer, |(known, _)| *known).ok()?;
+        *next = at + 1;
+        Some(self.places[at].1 as usize)
+    }
+
     /// The task is at this place of the customer now.
     pub(super) fn set_place(&mut self, customer: u32, place: usize) {
         match self.places.binary_search_by_key(&customer, |(known, _)| *known) {
