@@ -17,17 +17,16 @@
 use core::time::Duration;
 
 use super::rule::LEVELS;
-use super::{AssignmentEntry, Bucket, Cut, Hold, ReportEntry, floor, granted};
-use super::{CustomerId, message};
+use super::{AssignmentEntry, Bucket, CustomerId, Cut, Hold, ReportEntry, floor, granted};
 use crate::{Criticality, Timestamp, decay};
 
 /// Time after which half of the demand is forgotten.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 /// The same for the demand of the moment.
 const SHORT_HALF_LIFE: Duration = Duration::from_millis(100);
-/// Seconds for which a task asks ahead.
+/// Seconds of the demand of the moment that a credit is to cover: a round trip, and the time until rates follow.
 const AHEAD: f64 = 0.25;
-/// The share of the level's binding: more than the exact part passes the cut.
+/// More than the exact part passes the cut, so that the level decides.
 const BRISK: f64 = 1.1;
 /// Seconds of the rate that may be used at once.
 const DEPTH: f64 = 0.5;
@@ -39,13 +38,13 @@ const LEAST_REQUESTS: f64 = 3.0;
 const RESERVE: f64 = 0.3;
 /// Depths of debt that requests above the cut may make, for each level above it.
 const DEBT: f64 = 2.0;
-/// Part of the depth below which a task says that it lacks something.
+/// Part of the cost of [`LEAST_REQUESTS`] below which a task asks for a credit.
 const LOW: f64 = 0.5;
 /// Demand is reported when it changes by more than this part of itself.
 const CHANGE: f64 = 0.05;
 /// Weight of a new cost in the mean.
 const COST_WEIGHT: f64 = 0.05;
-/// Shortest and longest time between two reports of what is lacking.
+/// Shortest and longest time between two requests for a credit. It doubles while the answers do not help.
 const ASK_INTERVAL: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
 /// The reason why a request is refused.
@@ -185,7 +184,7 @@ impl Account {
 
     /// The assignment of the owner is in force.
     pub(super) fn assign(&mut self, now: Timestamp, entry: &AssignmentEntry, tasks: u32) {
-        let message::AssignmentEntry { limit, rate, credit, cut, .. } = *entry;
+        let AssignmentEntry { limit, rate, credit, cut, .. } = *entry;
         let helps = credit > 0 || f64::from(rate) > f64::from(self.rate) * (1.0 + CHANGE);
         if core::mem::take(&mut self.is_asked) && !helps {
             self.ask_interval = (2 * self.ask_interval).min(ASK_INTERVAL[1]);
@@ -241,8 +240,8 @@ impl Account {
         self.limit.is_none() && self.cost > 0.0
     }
 
-    /// CPU-microseconds that are lacking. A cut customer lacks nothing but the rate of what is above the
-    /// cut: there is no credit to give.
+    /// The credit to ask for, in CPU-microseconds. No credit is left when the customer is cut: a report is
+    /// due only if the demand above the cut exceeds the rate.
     fn lacking(&mut self, now: Timestamp) -> f64 {
         if self.limit.is_none() {
             return 0.0;
@@ -260,7 +259,7 @@ impl Account {
         more * AHEAD - level
     }
 
-    /// What is to be reported now: `is_regular` each second, and else only what is lacking.
+    /// The entry of a report. `is_regular`: the report of each second, which has changes of demand too.
     pub(super) fn report(&mut self, now: Timestamp, customer: CustomerId, is_regular: bool) -> Option<ReportEntry> {
         let mut demand = self.demand(now);
         if demand.iter().sum::<u64>() as f64 <= self.floor {

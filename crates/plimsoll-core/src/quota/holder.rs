@@ -7,7 +7,7 @@
 //!
 //! No clock is shared: the owner's lease lasts from its receipt of the report, which is later. The
 //! rates of the fallback are reported when the task joins again, as any other, so that the owner counts
-//! them.
+//! them. So a stream that brings no answer for so long is over: its owner does not know the even part.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -19,8 +19,8 @@ use crate::Timestamp;
 
 /// Time between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// After the lease, the time with the lower of the last rate and the even one: tasks whose leases end
-/// later still use theirs.
+/// Time after the lease in which a task uses the lower one of its last rate and the even part: leases of
+/// other tasks end later.
 const CAUTION: Duration = Duration::from_secs(2);
 
 /// The reason why an assignment has no effect. The stream is to be ended.
@@ -57,7 +57,7 @@ impl core::error::Error for AssignmentError {}
 /// The origin of the rates that a task uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
-    /// Assignments, whose lease lasts.
+    /// Assignments of the owner, within the lease.
     #[default]
     None,
     /// The lease is over: the lower of the last rate and the even one.
@@ -124,6 +124,12 @@ impl Holder {
         self.accounts.iter_mut().for_each(Account::on_connect);
         let holds = self.accounts.iter().zip(0..).filter_map(|(account, at)| account.hold(CustomerId(at)));
         Hello { cpus, tasks: self.until.map(|_| self.tasks), holds: holds.collect() }
+    }
+
+    /// Whether there is a stream. One without an answer until the fallback to the even part is over.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.stream.is_some()
     }
 
     /// The stream ended.
@@ -207,6 +213,9 @@ impl Holder {
             _ => return,
         };
         self.fallback = next;
+        if next == Fallback::Even {
+            self.stream = None;
+        }
         let tasks = self.tasks;
         self.accounts.iter_mut().for_each(|account| account.fall_back(now, tasks, next == Fallback::Even));
     }

@@ -274,7 +274,7 @@ proptest! {
         let mut fleet = Fleet::new(4, 1_000_000);
         (0..4).for_each(|at| fleet.connect(at));
         fleet.settle(6_000, |_| ());
-        // The highest limit of late: rates above a new limit are given back one after the other.
+        // Rates above a lower limit are given back one after the other.
         let mut highest = 1_000_000;
         for step in steps {
             if let Step::Limit(limit) = step {
@@ -352,4 +352,84 @@ fn new_owner_is_sure_when_all_tasks_are_back() {
     assert!(!fleet.owner.is_unsure(), "all tasks of before are back");
     let rates: Vec<f64> = (0..20).map(|at| fleet.tasks[at].holder.account(CustomerId(0)).rate()).collect();
     assert!(rates[..2].iter().sum::<f64>() > 900_000.0, "{rates:?} {:?}", fleet.owner.customer(fleet.customer));
+}
+
+#[test]
+fn stream_without_answers_ends_before_the_even_part_is_used() {
+    let mut fleet = Fleet::new(2, 1_000_000);
+    (0..2).for_each(|at| fleet.connect(at));
+    // The first has a tenth of the demand, and so of the limit.
+    let uneven =
+        |fleet: &mut Fleet| [(0, 2_000.0), (1, 18_000.0)].iter().for_each(|(at, cost)| fleet.offer(*at, *cost));
+    fleet.settle(20_000, uneven);
+    // Its reports arrive, and no answer comes back for longer than a lease.
+    let mut late = Vec::new();
+    for _ in 0..6_500 {
+        fleet.pass(10);
+        uneven(&mut fleet);
+        while !fleet.tasks[1].messages.is_empty() {
+            fleet.deliver(1, 0, false);
+        }
+        late.extend(fleet.tasks[0].messages.extract_if(.., |message| matches!(message, Message::Assignment(..))));
+        while !fleet.tasks[0].messages.is_empty() {
+            fleet.deliver(0, 0, false);
+            late.extend(fleet.tasks[0].messages.extract_if(.., |message| matches!(message, Message::Assignment(..))));
+        }
+    }
+    let task = &mut fleet.tasks[0];
+    assert!(task.holder.fallback() == Fallback::Even && !task.holder.is_connected() && late.len() > 50);
+    task.messages = late;
+    fleet.deliver(0, 0, false);
+    assert_eq!(fleet.tasks[0].holder.fallback(), Fallback::Even, "the owner does not know the even part yet");
+    fleet.tasks[0].messages.clear();
+    fleet.connect(0);
+    let held = fleet.owner.customer(fleet.customer).held;
+    assert!(fleet.used() <= held, "{} of {held}", fleet.used());
+}
+
+#[test]
+fn task_that_asks_gets_a_credit_once() {
+    let mut fleet = Fleet::new(2, 1_000_000);
+    (0..2).for_each(|at| fleet.connect(at));
+    fleet.settle(10_000, |fleet| fleet.offer(0, 4_000.0));
+    // A burst at the other task, which has no rate.
+    let report = |number, acknowledged| Report {
+        number,
+        acknowledged,
+        entries: [ReportEntry { customer: CustomerId(0), demand: [0; 4], cost: 1_000, lacking: 60_000 }].into(),
+    };
+    let hello = Hello { cpus: 1.0, tasks: None, holds: Vec::new() };
+    let late = fleet.owner.join(fleet.now, &hello, None).expect("nothing is held");
+    let first = fleet.owner.report(fleet.now, late, &report(1, 0)).expect("a good report");
+    let second = fleet.owner.report(fleet.now, late, &report(2, 1)).expect("a good report");
+    let credits = [first, second].map(|answer| answer.entries[0].credit);
+    assert_eq!(credits, [60_000, 40_000], "0.1 s of the limit is lent");
+}
+
+#[test]
+fn account_refuses_by_criticality_when_the_fleet_does() {
+    let mut holder = Holder::new(Timestamp::ZERO);
+    let customer = holder.add(Timestamp::ZERO);
+    holder.connect(Timestamp::ZERO, 1.0);
+    let cut = Cut { rank: Criticality::SheddablePlus.rank(), part: 0.5 };
+    let entry = AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut };
+    let assignment =
+        Assignment { number: 1, answers: 0, lease: OwnerConfig::DEFAULT_LEASE, tasks: 2, entries: [entry].into() };
+    holder.assign(Timestamp::ZERO, &assignment).expect("the first one");
+    let account = holder.account(customer);
+    let mut ask =
+        |criticality, draw| account.ask(Timestamp::ZERO, criticality, 1_000.0, draw).map(|()| account.take(1_000.0));
+    assert_eq!(ask(Criticality::Sheddable, 0.0), Err(Refusal::Cut), "below the cut");
+    // The level is full at first, and then only the part passes.
+    assert_eq!(ask(Criticality::SheddablePlus, 0.9), Ok(()));
+    for _ in 0..5 {
+        assert_eq!(ask(Criticality::CriticalPlus, 0.9), Ok(()));
+    }
+    assert_eq!(ask(Criticality::SheddablePlus, 0.9), Err(Refusal::Cut));
+    assert_eq!(ask(Criticality::SheddablePlus, 0.1), Ok(()));
+    // The level is empty: above the cut there is debt, at the cut none.
+    for _ in 0..6 {
+        assert_eq!(ask(Criticality::CriticalPlus, 0.9), Ok(()));
+    }
+    assert_eq!(ask(Criticality::SheddablePlus, 0.1), Err(Refusal::Spent));
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Σ held ≤ granted(limit)          held: the highest rate that a task may be using
-//! credit: fills with granted − Σ held, up to a tenth of the limit in a second
+//! credit: fills with granted − Σ held, up to 0.1 s of the limit
 //! ```
 
 use alloc::vec::Vec;
@@ -61,7 +61,7 @@ pub(super) struct Customer {
     cost: f64,
     credit: f64,
     credit_at: Timestamp,
-    /// The part of the limit that credits may use: β.
+    /// Seconds of the limit that credits may hold at most.
     credit_part: f64,
     /// The rule of the last sweep.
     swept: Rule,

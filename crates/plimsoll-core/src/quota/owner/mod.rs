@@ -38,6 +38,8 @@ use crate::admit::Outlook;
 const FIRST_START: Duration = Duration::from_secs(5);
 /// Demand of a task that is believed, over its CPUs: requests that are refused are demand too.
 const MOST_DEMAND: u64 = 4;
+/// Seconds of each limit that are lent to tasks that ask for a credit.
+const LENT: f64 = 0.1;
 /// µCPU of one CPU.
 const CPU: u64 = 1_000_000;
 /// Time between two searches for leases that are over.
@@ -48,7 +50,7 @@ const LEASE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct OwnerConfig {
     /// How long a task may use its rates after it sent a report.
     pub lease: Duration,
-    /// Optimistic: a tenth of each limit is lent to tasks that lack something at the moment.
+    /// Optimistic: 0.1 s of each limit is lent to tasks that ask for a credit.
     pub outlook: Outlook,
 }
 
@@ -164,7 +166,7 @@ impl Owner {
     /// Adds a customer with a limit in µCPU.
     pub fn add_customer(&mut self, now: Timestamp, limit: u64) -> CustomerId {
         let credit_part = match self.config.outlook {
-            Outlook::Optimistic => 0.1,
+            Outlook::Optimistic => LENT,
             Outlook::Pessimistic => 0.0,
         };
         self.customers.push(Customer::new(now, limit, credit_part));
@@ -172,6 +174,9 @@ impl Owner {
     }
 
     /// Changes a limit. Rates follow with the next sweep.
+    ///
+    /// # Panics
+    /// The customer was not added.
     pub fn set_limit(&mut self, customer: CustomerId, limit: u64) {
         self.customers[customer.0 as usize].limit = limit;
         self.mark(customer.0);
@@ -332,6 +337,9 @@ impl Owner {
     }
 
     /// The state of a customer.
+    ///
+    /// # Panics
+    /// The customer was not added.
     #[must_use]
     pub fn customer(&self, id: CustomerId) -> CustomerState {
         let customer = &self.customers[id.0 as usize];

@@ -33,7 +33,7 @@ struct Task {
     id: Option<TaskId>,
     reports: VecDeque<Report>,
     assignments: VecDeque<Assignment>,
-    /// Counts its streams: messages of former ones are lost.
+    /// When it acts next.
     wake: Timestamp,
     /// The expected cost of each customer's requests.
     costs: Vec<f64>,

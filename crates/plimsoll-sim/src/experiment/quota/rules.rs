@@ -56,11 +56,13 @@ impl Shares {
     }
 }
 
-/// A number below 1 for the part of a criticality that is admitted.
+/// A request at a task.
 pub(super) struct Request {
     pub(super) customer: usize,
     pub(super) task: usize,
     pub(super) criticality: Criticality,
+    /// In CPU-microseconds.
     pub(super) cost: f64,
+    /// A random number below 1, for a criticality that is admitted in part.
     pub(super) draw: f64,
 }
