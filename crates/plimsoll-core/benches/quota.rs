@@ -56,8 +56,10 @@ fn fleet(tasks: u32, customers: u32) {
         Task { id, report: Report::default(), assigned: 0 }
     };
     let mut fleet: Vec<Task> = (0..tasks).map(join).collect();
-    let mut entries =
-        vec![ReportEntry { customer: CustomerId(0), demand: [0; 4], cost: 1_000, lacking: 0 }; customers as usize];
+    let mut entries = vec![
+        ReportEntry { customer: CustomerId(0), demand: [0; 4], cost: 1_000, lacking: 0, used: 0 };
+        customers as usize
+    ];
     let each = f64::from(tasks) * f64::from(customers);
     println!("{tasks} tasks, {customers} customers\nround  reports (ns an entry)  sweep (ns an entry)  both (s)");
     for round in 1..=ROUNDS {
@@ -97,7 +99,14 @@ fn account() {
     let mut holder = Holder::new(Timestamp::ZERO);
     let customer = holder.add(Timestamp::ZERO);
     holder.connect(Timestamp::ZERO, 1.0);
-    let entry = AssignmentEntry { customer, limit: 100_000_000, rate: 10_000_000, credit: 0, cut: Cut::NONE };
+    let entry = AssignmentEntry {
+        customer,
+        limit: 100_000_000,
+        rate: 10_000_000,
+        credit: 0,
+        cut: Cut::NONE,
+        is_dry_run: false,
+    };
     let (lease, entries) = (OwnerConfig::DEFAULT_LEASE, vec![entry]);
     let assignment = Assignment { number: 1, answers: 0, lease, tasks: 10, entries };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");

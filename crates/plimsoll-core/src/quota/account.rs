@@ -70,6 +70,8 @@ pub struct Account {
     offered_at: Timestamp,
     /// The same over a shorter time, of all criticalities.
     lately: f64,
+    /// The same of admitted requests.
+    used: f64,
     /// Mean cost, in CPU-microseconds.
     cost: f64,
     /// The demand that the owner knows. `None`: a new owner, which knows at most the rate.
@@ -79,6 +81,7 @@ pub struct Account {
     is_asked: bool,
     /// A request was refused since the last report.
     is_spent: bool,
+    is_dry_run: bool,
 }
 
 impl Account {
@@ -94,12 +97,14 @@ impl Account {
             offered: [0.0; LEVELS],
             offered_at: now,
             lately: 0.0,
+            used: 0.0,
             cost: 0.0,
             reported: None,
-            asked_at: now,
+            asked_at: Timestamp::ZERO,
             ask_interval: ASK_INTERVAL[0],
             is_asked: false,
             is_spent: false,
+            is_dry_run: false,
         }
     }
 
@@ -110,8 +115,10 @@ impl Account {
     /// It is to be refused.
     pub fn ask(&mut self, now: Timestamp, criticality: Criticality, cost: f64, draw: f64) -> Result<(), Refusal> {
         self.offer(now, criticality, cost);
-        if self.limit.is_none() {
-            return Ok(());
+        match self.limit {
+            None => return Ok(()),
+            Some(0) => return Err(Refusal::Spent),
+            Some(_) => {}
         }
         let (rank, depth, level) = (criticality.rank(), self.depth(), self.bucket.level(now));
         let is_cut = self.cut != Cut::NONE;
@@ -137,6 +144,7 @@ impl Account {
 
     /// Takes a cost from the level, or gives a negative one back.
     pub fn take(&mut self, cost: f64) {
+        self.used = (self.used + cost).max(0.0);
         if self.limit.is_some() {
             self.bucket.take(cost);
         }
@@ -167,10 +175,36 @@ impl Account {
         self.offered.map(|offered| decay::rate(offered * left, HALF_LIFE) as u64)
     }
 
+    /// Costs of admitted requests a second, in µCPU.
+    #[must_use]
+    pub fn used(&self, now: Timestamp) -> f64 {
+        decay::rate(self.used * decay::remaining(now, self.offered_at, HALF_LIFE), HALF_LIFE)
+    }
+
+    /// Whether refusals are only counted.
+    #[must_use]
+    pub fn is_dry_run(&self) -> bool {
+        self.is_dry_run
+    }
+
+    /// Whether nothing is lost if it is removed: no recent requests, no rate, and the owner knows of none.
+    #[must_use]
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        let demand: u64 = self.demand(now).iter().sum();
+        let is_reported = self.reported.is_some_and(|reported| reported != [0; LEVELS]);
+        self.rate == 0 && !self.is_asked && !is_reported && demand == 0
+    }
+
+    /// The limit by the rules of the owner, before it assigns a rate.
+    pub(super) fn set_limit(&mut self, now: Timestamp, limit: u64, tasks: u32) {
+        self.set(now, limit, self.rate, tasks);
+    }
+
     fn offer(&mut self, now: Timestamp, criticality: Criticality, cost: f64) {
         let left = decay::remaining(now, self.offered_at, HALF_LIFE);
         self.lately = self.lately * decay::remaining(now, self.offered_at, SHORT_HALF_LIFE) + cost;
         self.offered.iter_mut().for_each(|offered| *offered *= left);
+        self.used *= left;
         self.offered_at = self.offered_at.max(now);
         self.offered[criticality.rank()] += cost;
         let weight = if self.cost > 0.0 { COST_WEIGHT } else { 1.0 };
@@ -184,7 +218,8 @@ impl Account {
 
     /// The assignment of the owner is in force.
     pub(super) fn assign(&mut self, now: Timestamp, entry: &AssignmentEntry, tasks: u32) {
-        let AssignmentEntry { limit, rate, credit, cut, .. } = *entry;
+        let AssignmentEntry { limit, rate, credit, cut, is_dry_run, .. } = *entry;
+        self.is_dry_run = is_dry_run;
         let helps = credit > 0 || f64::from(rate) > f64::from(self.rate) * (1.0 + CHANGE);
         if core::mem::take(&mut self.is_asked) && !helps {
             self.ask_interval = (2 * self.ask_interval).min(ASK_INTERVAL[1]);
@@ -243,7 +278,7 @@ impl Account {
     /// The credit to ask for, in CPU-microseconds. No credit is left when the customer is cut: a report is
     /// due only if the demand above the cut exceeds the rate.
     fn lacking(&mut self, now: Timestamp) -> f64 {
-        if self.limit.is_none() {
+        if self.limit.is_none_or(|limit| limit == 0) {
             return 0.0;
         }
         let level = self.bucket.level(now);
@@ -274,7 +309,13 @@ impl Account {
         let is_asking = lacking > 0.0 || self.is_new_to_owner();
         (self.asked_at, self.is_asked, self.is_spent) = (now, is_asking, false);
         self.reported = Some(demand);
-        Some(ReportEntry { customer, demand, cost: self.cost as u32, lacking: lacking as u32 })
+        Some(ReportEntry {
+            customer,
+            demand,
+            cost: self.cost as u32,
+            lacking: lacking as u32,
+            used: self.used(now) as u64,
+        })
     }
 
     /// The owner of a new stream knows nothing of the demand.

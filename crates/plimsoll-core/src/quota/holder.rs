@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::{Account, Assignment, CustomerId, Hello, Report};
+use super::{Account, Assignment, AssignmentEntry, CustomerId, Hello, Report};
 use crate::Timestamp;
 
 /// Time between two reports.
@@ -77,10 +77,25 @@ struct Stream {
     unanswered: VecDeque<(u32, Timestamp)>,
 }
 
-/// A task of the service. Its customers are numbered in the order of [`Holder::add`].
+/// Bits of a customer's number that are its place; the others count the customers that had the place.
+const PLACE_BITS: u32 = 13;
+
+/// The place of a customer, or a free place.
+#[derive(Clone, Debug)]
+struct Slot {
+    /// The customer, or the next one.
+    id: CustomerId,
+    account: Option<Account>,
+}
+
+/// A task of the service. Its customers are numbered from 0 in the order of [`Holder::add`]. The number
+/// of a removed one does not return soon: an assignment to it may be under way.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    accounts: Vec<Account>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Removed customers that the owner has not been told of.
+    dropped: Vec<CustomerId>,
     stream: Option<Stream>,
     /// Tasks of the service by the last assignment.
     tasks: u32,
@@ -91,24 +106,84 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// The largest number of customers at a task.
+    pub const MAX_CUSTOMERS: usize = 1 << PLACE_BITS;
+
     /// A task without customers.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
-        Self { accounts: Vec::new(), stream: None, tasks: 1, until: None, fallback: Fallback::None, regular: now }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            dropped: Vec::new(),
+            stream: None,
+            tasks: 1,
+            until: None,
+            fallback: Fallback::None,
+            regular: now,
+        }
     }
 
     /// Adds a customer, whose limit is not known yet.
+    ///
+    /// # Panics
+    /// There are [`Holder::MAX_CUSTOMERS`].
     pub fn add(&mut self, now: Timestamp) -> CustomerId {
-        self.accounts.push(Account::new(now));
-        CustomerId(self.accounts.len() as u32 - 1)
+        let account = Some(Account::new(now));
+        if let Some(place) = self.free.pop() {
+            let slot = &mut self.slots[place as usize];
+            slot.account = account;
+            return slot.id;
+        }
+        assert!(self.slots.len() < Self::MAX_CUSTOMERS, "at most {} customers", Self::MAX_CUSTOMERS);
+        let id = CustomerId(self.slots.len() as u32);
+        self.slots.push(Slot { id, account });
+        id
+    }
+
+    /// Removes a customer that [has nothing](Account::is_idle).
+    pub fn remove(&mut self, customer: CustomerId) {
+        let place = customer.place();
+        let Some(slot) = self.slots.get_mut(place).filter(|slot| slot.id == customer && slot.account.is_some()) else {
+            return;
+        };
+        slot.account = None;
+        slot.id = CustomerId(customer.0.wrapping_add(1 << PLACE_BITS));
+        self.free.push(place as u32);
+        if self.stream.is_some() {
+            self.dropped.push(customer);
+        }
     }
 
     /// The account of a customer.
     ///
     /// # Panics
-    /// The customer was not added.
+    /// The customer was not added, or was removed.
     pub fn account(&mut self, customer: CustomerId) -> &mut Account {
-        &mut self.accounts[customer.0 as usize]
+        self.get(customer).expect("the customer was added")
+    }
+
+    /// The account of a customer; `None` if it was removed.
+    pub(super) fn get(&mut self, customer: CustomerId) -> Option<&mut Account> {
+        self.slots.get_mut(customer.place()).filter(|slot| slot.id == customer)?.account.as_mut()
+    }
+
+    /// All customers.
+    pub(super) fn customers(&mut self) -> impl Iterator<Item = (CustomerId, &mut Account)> {
+        self.slots.iter_mut().filter_map(|slot| Some((slot.id, slot.account.as_mut()?)))
+    }
+
+    /// Tasks of the service, by the owner's last word.
+    pub(super) fn tasks(&self) -> u32 {
+        self.tasks
+    }
+
+    /// The owner says how many tasks there are.
+    pub(super) fn set_tasks(&mut self, now: Timestamp, tasks: u32) {
+        let tasks = tasks.max(1);
+        if core::mem::replace(&mut self.tasks, tasks) != tasks {
+            self.customers().for_each(|(_, account)| account.set_tasks(now, tasks));
+        }
     }
 
     /// The origin of its rates.
@@ -121,9 +196,10 @@ impl Holder {
     pub fn connect(&mut self, now: Timestamp, cpus: f64) -> Hello {
         self.stream = Some(Stream::default());
         self.regular = now;
-        self.accounts.iter_mut().for_each(Account::on_connect);
-        let holds = self.accounts.iter().zip(0..).filter_map(|(account, at)| account.hold(CustomerId(at)));
-        Hello { cpus, tasks: self.until.map(|_| self.tasks), holds: holds.collect() }
+        self.dropped.clear();
+        self.customers().for_each(|(_, account)| account.on_connect());
+        let tasks = self.until.map(|_| self.tasks);
+        Hello { cpus, tasks, holds: self.customers().filter_map(|(id, account)| account.hold(id)).collect() }
     }
 
     /// Whether there is a stream. One without an answer until the fallback to the even part is over.
@@ -140,7 +216,8 @@ impl Holder {
     /// When to call [`Holder::poll`], unless a request is refused before. `None`: with the next stream.
     pub fn poll_timeout(&mut self, now: Timestamp) -> Option<Timestamp> {
         let report = self.stream.as_ref().map(|stream| stream.is_owing).map(|is_owing| {
-            let asks = self.accounts.iter_mut().filter_map(|account| account.ask_due(now));
+            let accounts = self.slots.iter_mut().filter_map(|slot| slot.account.as_mut());
+            let asks = accounts.filter_map(|account| account.ask_due(now));
             asks.fold(if is_owing { now } else { self.regular }, Timestamp::min)
         });
         let lease = match self.fallback {
@@ -156,9 +233,8 @@ impl Holder {
         self.end_lease(now);
         let stream = self.stream.as_mut()?;
         let is_regular = now >= self.regular;
-        let accounts = self.accounts.iter_mut().zip(0..);
-        let entries: Vec<_> =
-            accounts.filter_map(|(account, at)| account.report(now, CustomerId(at), is_regular)).collect();
+        let accounts = self.slots.iter_mut().filter_map(|slot| Some((slot.id, slot.account.as_mut()?)));
+        let entries: Vec<_> = accounts.filter_map(|(id, account)| account.report(now, id, is_regular)).collect();
         if !is_regular && entries.is_empty() && !stream.is_owing {
             return None;
         }
@@ -168,7 +244,8 @@ impl Holder {
         stream.reported += 1;
         stream.is_owing = false;
         stream.unanswered.push_back((stream.reported, now));
-        Some(Report { number: stream.reported, acknowledged: stream.assigned, entries })
+        let dropped = core::mem::take(&mut self.dropped);
+        Some(Report { number: stream.reported, acknowledged: stream.assigned, entries, dropped })
     }
 
     /// The owner assigns rates.
@@ -185,7 +262,8 @@ impl Holder {
         if *answers > stream.reported {
             return Err(AssignmentError::Answer(*answers));
         }
-        if let Some(entry) = entries.iter().find(|entry| entry.customer.0 as usize >= self.accounts.len()) {
+        let slots = &self.slots;
+        if let Some(entry) = entries.iter().find(|entry| !is_known(slots, entry)) {
             return Err(AssignmentError::Customer(entry.customer));
         }
         stream.assigned = *number;
@@ -194,14 +272,15 @@ impl Holder {
             self.until = Some(sent + *lease);
             self.fallback = Fallback::None;
         }
-        if core::mem::replace(&mut self.tasks, (*tasks).max(1)) != self.tasks {
-            self.accounts.iter_mut().for_each(|account| account.set_tasks(now, self.tasks));
-        }
-        for entry in entries {
-            self.accounts[entry.customer.0 as usize].assign(now, entry, self.tasks);
-        }
         // A lower rate is free for others when the owner hears of it.
         stream.is_owing |= !entries.is_empty();
+        self.set_tasks(now, *tasks);
+        let tasks = self.tasks;
+        for entry in entries {
+            if let Some(account) = self.get(entry.customer) {
+                account.assign(now, entry, tasks);
+            }
+        }
         Ok(())
     }
 
@@ -217,6 +296,19 @@ impl Holder {
             self.stream = None;
         }
         let tasks = self.tasks;
-        self.accounts.iter_mut().for_each(|account| account.fall_back(now, tasks, next == Fallback::Even));
+        self.customers().for_each(|(_, account)| account.fall_back(now, tasks, next == Fallback::Even));
     }
+}
+
+impl CustomerId {
+    /// The place of a customer at its task.
+    pub(super) const fn place(self) -> usize {
+        (self.0 & ((1 << PLACE_BITS) - 1)) as usize
+    }
+}
+
+/// Whether the customer of an assignment is there, or was removed and gets nothing.
+fn is_known(slots: &[Slot], entry: &AssignmentEntry) -> bool {
+    let Some(slot) = slots.get(entry.customer.place()) else { return false };
+    (slot.id == entry.customer && slot.account.is_some()) || (entry.rate == 0 && entry.credit == 0)
 }

@@ -47,6 +47,8 @@ pub struct Report {
     pub acknowledged: u32,
     /// The customers whose demand changed, or that lack something.
     pub entries: Vec<ReportEntry>,
+    /// Customers that the task has removed. Their numbers are not used again on this stream.
+    pub dropped: Vec<CustomerId>,
 }
 
 /// The demand of one customer at a task.
@@ -60,6 +62,8 @@ pub struct ReportEntry {
     pub cost: u32,
     /// CPU-microseconds that are lacking at once. Zero if the rate suffices.
     pub lacking: u32,
+    /// Costs of admitted requests a second, in µCPU.
+    pub used: u64,
 }
 
 /// The owner's word to a task.
@@ -90,4 +94,6 @@ pub struct AssignmentEntry {
     pub credit: u32,
     /// Refusal by criticality.
     pub cut: Cut,
+    /// Whether refusals are only counted.
+    pub is_dry_run: bool,
 }

@@ -14,6 +14,7 @@
 //!   when its lease is over.
 //! - [`Holder`] is a task's side of the messages: reports, leases, and the fallback without owner.
 //! - [`Account`] decides on the requests of one customer at one task.
+//! - [`Limiter`] has the accounts of all customers at a task, by name.
 //! - [`Rule`] is the formula of rates.
 //!
 //! Each task may also use a small [`floor`] of each limit without asking, so customers with little load
@@ -26,6 +27,7 @@ mod account;
 mod bucket;
 mod coarse;
 mod holder;
+mod limiter;
 mod message;
 mod owner;
 mod rule;
@@ -35,8 +37,11 @@ mod tests;
 pub use account::{Account, Refusal};
 pub use bucket::Bucket;
 pub use holder::{AssignmentError, Fallback, Holder};
+pub use limiter::{
+    FleetCharge, FleetStanding, Introduced, LimitedRequest, Limiter, Limits, MAX_NAMED, MAX_OTHERS, Refused,
+};
 pub use message::{Assignment, AssignmentEntry, CustomerId, Hello, Hold, Report, ReportEntry, TaskId};
-pub use owner::{Owner, OwnerConfig, ReportError};
+pub use owner::{CustomerState, Owner, OwnerConfig, ReportError};
 pub use rule::{Cut, Rule, Sums};
 
 /// Part of a limit that tasks use without asking.

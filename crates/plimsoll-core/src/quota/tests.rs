@@ -396,7 +396,9 @@ fn task_that_asks_gets_a_credit_once() {
     let report = |number, acknowledged| Report {
         number,
         acknowledged,
-        entries: [ReportEntry { customer: CustomerId(0), demand: [0; 4], cost: 1_000, lacking: 60_000 }].into(),
+        dropped: Vec::new(),
+        entries: [ReportEntry { customer: CustomerId(0), demand: [0; 4], cost: 1_000, lacking: 60_000, used: 0 }]
+            .into(),
     };
     let hello = Hello { cpus: 1.0, tasks: None, holds: Vec::new() };
     let late = fleet.owner.join(fleet.now, &hello, None).expect("nothing is held");
@@ -412,7 +414,7 @@ fn account_refuses_by_criticality_when_the_fleet_does() {
     let customer = holder.add(Timestamp::ZERO);
     holder.connect(Timestamp::ZERO, 1.0);
     let cut = Cut { rank: Criticality::SheddablePlus.rank(), part: 0.5 };
-    let entry = AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut };
+    let entry = AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut, is_dry_run: false };
     let assignment =
         Assignment { number: 1, answers: 0, lease: OwnerConfig::DEFAULT_LEASE, tasks: 2, entries: [entry].into() };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");

@@ -1,0 +1,490 @@
+//! All fleet limits at one task: an account for each customer that it serves, by name.
+//!
+//! ```text
+//! limit of a customer = that of its name, else that of all others, else none
+//! ```
+//!
+//! The owner tells each task these limits at once, so a customer needs no message before it exceeds its
+//! [`floor`](super::floor). A customer without a limit has no account.
+//!
+//! Names come from strangers, so their number is bounded. Customers whose name has no limit of its own
+//! share [`MAX_OTHERS`] accounts. When all are taken, a further one shares an account with all requests
+//! without a customer, and takes nothing from customers that have an account.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use hashbrown::HashTable;
+
+use super::account::Refusal;
+use super::{Assignment, AssignmentError, CustomerId, Cut, Fallback, Hello, Holder, Report};
+use crate::rng::spread;
+use crate::{Criticality, Timestamp};
+
+/// The key of requests without a customer.
+const NOBODY: u64 = 0;
+/// Accounts that are searched for an idle one at a time.
+const SEARCHED: usize = 8;
+/// The limit of a customer that had one, in µCPU: above any rate.
+const UNLIMITED: u64 = 1 << 50;
+
+/// The largest number of customers at a task whose name has no limit of its own.
+pub const MAX_OTHERS: usize = 4_096;
+/// The largest number of names with a limit of their own.
+pub const MAX_NAMED: usize = 4_000;
+
+/// The limits of a service, in µCPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// By the key of the customer's name.
+    pub named: BTreeMap<u64, u64>,
+    /// Of each other customer; `None`: no limit.
+    pub others: Option<u64>,
+}
+
+impl Limits {
+    /// The limit of a customer; `None`: no limit.
+    #[must_use]
+    pub fn of(&self, key: u64) -> Option<u64> {
+        self.named.get(&key).copied().or(self.others)
+    }
+
+    /// Whether a customer has no limit of its own.
+    fn is_other(&self, key: u64) -> bool {
+        key != NOBODY && !self.named.contains_key(&key)
+    }
+}
+
+/// A request at its limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimitedRequest<'a> {
+    /// The key of the customer: always the same for one name, and seldom for two. 0: no customer.
+    pub customer: u64,
+    /// The name of the customer.
+    pub name: &'a [u8],
+    /// Its criticality.
+    pub criticality: Criticality,
+    /// The expected cost, in CPU-microseconds of the reference core.
+    pub cost: f64,
+    /// A number below 1: random, or that of its cohort.
+    pub draw: f64,
+}
+
+/// A refusal by a fleet limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Refused {
+    /// The reason.
+    pub refusal: Refusal,
+    /// The refusal is only counted.
+    pub is_dry_run: bool,
+    /// The customer's standing at this task.
+    pub standing: FleetStanding,
+}
+
+/// A customer's fleet limit, and the part of it that this task may use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FleetStanding {
+    /// The limit over all tasks, in µCPU.
+    pub limit: u64,
+    /// The rate that this task may use, in µCPU.
+    pub rate: f64,
+    /// Demand at this task, in µCPU.
+    pub demand: f64,
+    /// Costs of admitted requests at this task a second, in µCPU.
+    pub used: f64,
+    /// Refusal by criticality, the same at all tasks.
+    pub cut: Cut,
+    /// The origin of the rate.
+    pub fallback: Fallback,
+}
+
+/// The charge of an admitted request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FleetCharge {
+    customer: CustomerId,
+    /// CPU-microseconds.
+    pub(crate) taken: f64,
+}
+
+/// A message to the owner, with the names of customers that it mentions for the first time on its stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Introduced<M> {
+    /// The message.
+    pub message: M,
+    /// Names by number.
+    pub names: Vec<(CustomerId, Box<[u8]>)>,
+}
+
+/// The customer at a place of the holder.
+#[derive(Clone, Debug)]
+struct Known {
+    id: CustomerId,
+    key: u64,
+    name: Box<[u8]>,
+    /// The owner of this stream knows the name.
+    is_introduced: bool,
+}
+
+/// All fleet limits at one task. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Limiter {
+    holder: Holder,
+    limits: Limits,
+    /// Indices of `known`, by key.
+    index: HashTable<usize>,
+    known: Vec<Option<Known>>,
+    /// Customers without a limit of their own.
+    others: usize,
+    hand: usize,
+    /// When the next report is due, as far as the shell knows.
+    planned: Timestamp,
+    is_hurried: bool,
+}
+
+impl Limiter {
+    /// A task that has not heard of any limit. It refuses nothing.
+    #[must_use]
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            holder: Holder::new(now),
+            limits: Limits::default(),
+            index: HashTable::new(),
+            known: Vec::new(),
+            others: 0,
+            hand: 0,
+            planned: now,
+            is_hurried: false,
+        }
+    }
+
+    /// Decides on a request. Returns the account to [take](Self::take) from; none without a limit.
+    ///
+    /// # Errors
+    /// It is to be refused, unless it is a dry run.
+    pub fn ask(&mut self, now: Timestamp, request: &LimitedRequest<'_>) -> Result<Option<CustomerId>, Refused> {
+        let &LimitedRequest { customer, name, criticality, cost, draw } = request;
+        let Some(id) = self.find(customer).or_else(|| self.enter(now, customer, name)) else { return Ok(None) };
+        let account = self.holder.account(id);
+        let answer = account.ask(now, criticality, cost, draw);
+        if let Some(due) = account.ask_due(now)
+            && due < self.planned
+        {
+            (self.planned, self.is_hurried) = (due, true);
+        }
+        let is_dry_run = account.is_dry_run();
+        answer.map(|()| Some(id)).map_err(|refusal| {
+            let standing = self.standing_of(now, id);
+            Refused { refusal, is_dry_run, standing }
+        })
+    }
+
+    /// Charges a request that is admitted with its expected cost, in CPU-microseconds.
+    pub fn take(&mut self, customer: CustomerId, cost: f64) -> FleetCharge {
+        if let Some(account) = self.holder.get(customer) {
+            account.take(cost);
+        }
+        FleetCharge { customer, taken: cost }
+    }
+
+    /// A request has used this many CPU-microseconds, or will.
+    pub fn correct(&mut self, charge: &mut FleetCharge, used: f64) {
+        if let Some(account) = self.holder.get(charge.customer) {
+            account.take(used - charge.taken);
+        }
+        charge.taken = used;
+    }
+
+    /// Whether a report is due earlier than [`poll_timeout`](Self::poll_timeout) said.
+    pub fn take_hurry(&mut self) -> bool {
+        core::mem::take(&mut self.is_hurried)
+    }
+
+    /// A new stream to an owner, of a task that may use these CPUs. Returns its first message.
+    pub fn connect(&mut self, now: Timestamp, cpus: f64) -> Introduced<Hello> {
+        self.known.iter_mut().flatten().for_each(|known| known.is_introduced = false);
+        let message = self.holder.connect(now, cpus);
+        let customers = message.holds.iter().map(|hold| hold.customer);
+        Introduced { names: introduce(&mut self.known, customers), message }
+    }
+
+    /// Whether there is a stream: see [`Holder::is_connected`].
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.holder.is_connected()
+    }
+
+    /// The stream ended.
+    pub fn disconnect(&mut self) {
+        self.holder.disconnect();
+    }
+
+    /// The origin of the rates.
+    #[must_use]
+    pub fn fallback(&self) -> Fallback {
+        self.holder.fallback()
+    }
+
+    /// The limits, as the owner says, and the number of tasks.
+    pub fn set_limits(&mut self, now: Timestamp, tasks: u32, limits: Limits) {
+        self.holder.set_tasks(now, tasks);
+        self.limits = limits;
+        let tasks = self.holder.tasks();
+        for known in self.known.iter().flatten() {
+            let limit = self.limits.of(known.key).unwrap_or(UNLIMITED);
+            self.holder.account(known.id).set_limit(now, limit, tasks);
+        }
+        let limits = &self.limits;
+        self.others = self.known.iter().flatten().filter(|known| limits.is_other(known.key)).count();
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// When to call [`poll`](Self::poll). `None`: with the next stream.
+    pub fn poll_timeout(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let due = self.holder.poll_timeout(now);
+        (self.planned, self.is_hurried) = (due.unwrap_or(now), false);
+        due
+    }
+
+    /// Ends a lease that is over, and returns the report that is due.
+    pub fn poll(&mut self, now: Timestamp) -> Option<Introduced<Report>> {
+        for _ in 0..SEARCHED {
+            self.remove_if_idle(now);
+        }
+        let message = self.holder.poll(now)?;
+        let customers = message.entries.iter().map(|entry| entry.customer);
+        Some(Introduced { names: introduce(&mut self.known, customers), message })
+    }
+
+    /// The owner assigns rates.
+    ///
+    /// # Errors
+    /// The assignment has no effect. The stream is to be ended.
+    pub fn assign(&mut self, now: Timestamp, assignment: &Assignment) -> Result<(), AssignmentError> {
+        self.holder.assign(now, assignment)
+    }
+
+    /// The standing of a customer; `None` without an account.
+    #[must_use]
+    pub fn standing(&mut self, now: Timestamp, customer: u64) -> Option<FleetStanding> {
+        self.find(customer).map(|id| self.standing_of(now, id))
+    }
+
+    fn standing_of(&mut self, now: Timestamp, id: CustomerId) -> FleetStanding {
+        let fallback = self.holder.fallback();
+        let account = self.holder.account(id);
+        FleetStanding {
+            limit: account.limit().unwrap_or(UNLIMITED),
+            rate: account.rate(),
+            demand: account.demand(now).iter().sum::<u64>() as f64,
+            used: account.used(now),
+            cut: account.cut(),
+            fallback,
+        }
+    }
+
+    /// Customers with an account.
+    #[must_use]
+    pub fn customers(&self) -> usize {
+        self.index.len()
+    }
+
+    fn find(&self, key: u64) -> Option<CustomerId> {
+        let is_it = |at: &usize| self.known[*at].as_ref().is_some_and(|known| known.key == key);
+        let at = self.index.find(spread(key), is_it)?;
+        self.known[*at].as_ref().map(|known| known.id)
+    }
+
+    /// An account for a customer that has none; `None` without a limit.
+    fn enter(&mut self, now: Timestamp, key: u64, name: &[u8]) -> Option<CustomerId> {
+        let limit = self.limits.of(key)?;
+        let is_other = self.limits.is_other(key);
+        if is_other && self.others >= MAX_OTHERS {
+            for _ in 0..SEARCHED {
+                self.remove_if_idle(now);
+            }
+            if self.others >= MAX_OTHERS {
+                return self.find(NOBODY).or_else(|| self.enter(now, NOBODY, b""));
+            }
+        }
+        if self.index.len() >= Holder::MAX_CUSTOMERS {
+            // More names than an owner may send. They have no account.
+            return None;
+        }
+        self.others += usize::from(is_other);
+        let id = self.holder.add(now);
+        let tasks = self.holder.tasks();
+        self.holder.account(id).set_limit(now, limit, tasks);
+        let name = if key == NOBODY { &[] } else { name };
+        let known = Some(Known { id, key, name: name.into(), is_introduced: false });
+        let at = id.place();
+        if at == self.known.len() {
+            self.known.push(known);
+        } else {
+            self.known[at] = known;
+        }
+        let keys = &self.known;
+        self.index.insert_unique(spread(key), at, |at| spread(keys[*at].as_ref().map_or(NOBODY, |known| known.key)));
+        Some(id)
+    }
+
+    /// Removes the next account if it is idle.
+    fn remove_if_idle(&mut self, now: Timestamp) {
+        self.hand = if self.hand + 1 < self.known.len() { self.hand + 1 } else { 0 };
+        let Some(Some(known)) = self.known.get(self.hand) else { return };
+        let (id, key) = (known.id, known.key);
+        if !self.holder.account(id).is_idle(now) {
+            return;
+        }
+        let at = self.hand;
+        if let Ok(entry) = self.index.find_entry(spread(key), |known| *known == at) {
+            entry.remove();
+        }
+        self.known[at] = None;
+        self.holder.remove(id);
+        self.others -= usize::from(self.limits.is_other(key));
+    }
+}
+
+/// The names of those customers that the owner has not heard of.
+fn introduce(known: &mut [Option<Known>], customers: impl Iterator<Item = CustomerId>) -> Vec<(CustomerId, Box<[u8]>)> {
+    let unknown = customers.filter_map(|id| {
+        let known = known[id.place()].as_mut().filter(|known| known.id == id)?;
+        (!core::mem::replace(&mut known.is_introduced, true)).then(|| (id, known.name.clone()))
+    });
+    unknown.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::time::Duration;
+    use std::format;
+
+    use super::*;
+
+    const T0: Timestamp = Timestamp::ZERO;
+
+    fn request(customer: u64, name: &[u8]) -> LimitedRequest<'_> {
+        LimitedRequest { customer, name, criticality: Criticality::Critical, cost: 1_000.0, draw: 0.5 }
+    }
+
+    fn limiter(named: &[(u64, u64)], others: Option<u64>) -> Limiter {
+        let mut limiter = Limiter::new(T0);
+        limiter.set_limits(T0, 1, Limits { named: named.iter().copied().collect(), others });
+        limiter
+    }
+
+    /// Requests of 1 ms each, until one is refused or there were `most`.
+    fn admitted(limiter: &mut Limiter, now: Timestamp, customer: u64, most: usize) -> usize {
+        let name = format!("c{customer}");
+        (0..most)
+            .take_while(|_| match limiter.ask(now, &request(customer, name.as_bytes())) {
+                Ok(Some(id)) => limiter.take(id, 1_000.0).taken > 0.0,
+                Ok(None) => true,
+                Err(_) => false,
+            })
+            .count()
+    }
+
+    #[test]
+    fn task_refuses_nothing_before_it_hears_of_limits() {
+        let mut limiter = Limiter::new(T0);
+        assert_eq!(admitted(&mut limiter, T0, 7, 10_000), 10_000);
+        assert_eq!(limiter.customers(), 0);
+    }
+
+    #[test]
+    fn customer_has_the_limit_of_its_name_else_that_of_others() {
+        let mut limiter = limiter(&[(1, 10_000_000), (2, 0)], Some(1_000_000));
+        // Half a second of the floor, 2% of the limit, and at least three requests.
+        assert_eq!([1, 2, 3].map(|customer| admitted(&mut limiter, T0, customer, 1_000)), [100, 0, 10]);
+        assert_eq!(limiter.standing(T0, 3).map(|standing| standing.limit), Some(1_000_000));
+        let mut limiter = super::tests::limiter(&[(1, 10_000_000)], None);
+        assert_eq!(admitted(&mut limiter, T0, 3, 1_000), 1_000);
+    }
+
+    #[test]
+    fn report_introduces_each_customer_once_on_a_stream() {
+        let mut limiter = limiter(&[(1, 10_000_000)], None);
+        let hello = limiter.connect(T0, 1.0);
+        assert_eq!((hello.message.holds.len(), hello.names.len()), (0, 0));
+        assert!(limiter.poll(T0).is_some_and(|report| report.names.is_empty()));
+        assert_eq!(limiter.poll_timeout(T0), Some(T0 + Duration::from_secs(1)));
+        admitted(&mut limiter, T0, 1, 1_000);
+        assert!(limiter.take_hurry());
+        let report = limiter.poll(T0 + Duration::from_millis(20)).expect("the customer lacks a credit");
+        assert_eq!(report.names, [(CustomerId(0), b"c1"[..].into())]);
+        let later = T0 + Duration::from_secs(2);
+        admitted(&mut limiter, later, 1, 1_000);
+        assert_eq!(limiter.poll(later).map(|report| (report.names.len(), report.message.entries.len())), Some((0, 1)));
+        limiter.connect(later, 1.0);
+        let soon = later + Duration::from_millis(20);
+        admitted(&mut limiter, soon, 1, 1_000);
+        let report = limiter.poll(soon).expect("the first report of a stream");
+        assert_eq!((report.message.number, report.names.len()), (1, 1));
+    }
+
+    #[test]
+    fn strangers_beyond_the_bound_share_an_account_and_others_keep_theirs() {
+        let mut limiter = limiter(&[(1, 10_000_000)], Some(1_000_000));
+        for stranger in 0..MAX_OTHERS as u64 {
+            assert!(admitted(&mut limiter, T0, 100 + stranger, 1) == 1);
+        }
+        let shared: usize = (0..100).map(|stranger| admitted(&mut limiter, T0, 10_000 + stranger, 1)).sum();
+        assert_eq!((shared, limiter.customers()), (10, MAX_OTHERS + 1));
+        assert_eq!(admitted(&mut limiter, T0, 1, 1_000), 100);
+        // They are idle a minute later, and make room.
+        let later = T0 + Duration::from_secs(60);
+        assert_eq!(admitted(&mut limiter, later, 10_500, 1_000), 10);
+        assert!(limiter.customers() < MAX_OTHERS);
+    }
+
+    #[test]
+    fn removed_customer_is_dropped_and_its_number_not_used_again() {
+        let mut limiter = limiter(&[(1, 10_000_000)], None);
+        limiter.connect(T0, 1.0);
+        admitted(&mut limiter, T0, 1, 1);
+        let at = |seconds| T0 + Duration::from_secs(seconds);
+        let reports: Vec<Report> = (1..60).filter_map(|second| Some(limiter.poll(at(second))?.message)).collect();
+        let dropped: Vec<CustomerId> = reports.iter().flat_map(|report| report.dropped.clone()).collect();
+        assert_eq!((dropped, limiter.customers()), ([CustomerId(0)].into(), 0));
+        admitted(&mut limiter, at(60), 1, 1_000);
+        let report = limiter.poll(at(60) + Duration::from_millis(20)).expect("the customer lacks a credit");
+        assert_ne!(report.names[0].0, CustomerId(0));
+        // Nothing for the removed one is in order; a rate is not.
+        let entry = super::super::AssignmentEntry {
+            customer: CustomerId(0),
+            limit: 1,
+            rate: 0,
+            credit: 0,
+            cut: Cut::NONE,
+            is_dry_run: false,
+        };
+        let assignment = |number, entry| Assignment {
+            number,
+            answers: 1,
+            lease: Duration::from_secs(60),
+            tasks: 1,
+            entries: [entry].into(),
+        };
+        assert_eq!(limiter.assign(at(61), &assignment(1, entry)), Ok(()));
+        let with_rate = super::super::AssignmentEntry { rate: 1, ..entry };
+        let error = AssignmentError::Customer(CustomerId(0));
+        assert_eq!(limiter.assign(at(61), &assignment(2, with_rate)), Err(error));
+    }
+
+    #[test]
+    fn customer_that_loses_its_limit_is_no_longer_refused() {
+        let mut limiter = limiter(&[(1, 1_000_000)], None);
+        assert_eq!(admitted(&mut limiter, T0, 1, 1_000), 10);
+        limiter.set_limits(T0, 1, Limits::default());
+        assert_eq!(admitted(&mut limiter, T0 + Duration::from_secs(1), 1, 1_000), 1_000);
+    }
+}
