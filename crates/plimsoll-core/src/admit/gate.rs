@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Limits come first: a customer's demand beyond its limit is not part of the load by which the
-//! demand of the others is judged.
+//! demand of the others is judged. Where a customer has a limit over the whole fleet
+//! ([`Limiter`]), that one is first of all.
 //!
 //! The gate decides in CPU-seconds of its own machine, and is the border to reference CPU-seconds
 //! ([`Speed`]). Measurements of this machine come in as they are. Quotas and reported costs come in,
@@ -22,14 +23,17 @@
 //! If no shell measures the CPU of a request, as in front of another process, [`CostFit`] estimates
 //! it from the CPU of the whole process.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use rand_core::Rng;
 
 use super::{
-    Admission, AdmissionConfig, Ask, Charge, Limits, Outlook, Pressure, Quota, RankedAdmission, Shed, Standing, Verdict,
+    Admission, AdmissionConfig, Ask, Charge, Limits, Outlook, Pressure, Quota, RankedAdmission, Shed, Standing,
+    Verdict, cohort, limits,
 };
 use crate::meter::{CostFit, Costs, Kind, Overhead, UsageTotals};
+use crate::quota::{FleetCharge, LimitedRequest, Limiter, Refused};
 use crate::signal::{Gauges, Loads, Signal, SignalSmoother, Signals};
 use crate::{Criticality, Speed, Timestamp};
 
@@ -40,6 +44,8 @@ const MAX_REPORTED: f64 = 1e6;
 /// CPU that a process may have got ahead of time. The quota of a control group is for 100 ms, and a
 /// request may have found two of them.
 const AHEAD: Duration = Duration::from_millis(200);
+/// CPU-microseconds of a CPU-second.
+const MICROS: f64 = 1e6;
 
 /// A request at the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +77,8 @@ pub struct Entry {
     admission: Option<Admission>,
     /// `None` for such a request, and for one of a customer without a hard limit.
     charge: Option<Charge>,
+    /// The same for the limit over the fleet.
+    fleet: Option<FleetCharge>,
 }
 
 impl Entry {
@@ -84,6 +92,7 @@ impl Entry {
     #[must_use]
     pub fn progress_due(&self) -> f64 {
         let counted = self.admission.as_ref().map_or(self.expected, |admission| admission.counted);
+        let counted = if self.fleet.is_some() { counted.min(self.expected) } else { counted };
         self.charge.as_ref().map_or(counted, |charge| charge.taken().min(counted))
     }
 }
@@ -131,6 +140,10 @@ pub struct Gate {
     /// The highest gauge when one was last above its line.
     scarce: Signal,
     requests: u64,
+    /// `None` without limits over the fleet.
+    fleet: Option<Box<Limiter>>,
+    /// The refusal of the last request by such a limit.
+    refused: Option<Refused>,
 }
 
 impl Gate {
@@ -151,6 +164,67 @@ impl Gate {
             gauges: Gauges::default(),
             scarce: Signal::Gauge,
             requests: 0,
+            fleet: None,
+            refused: None,
+        }
+    }
+
+    /// Enforces limits over the fleet from now on. Their costs are in reference CPU-microseconds.
+    pub fn set_fleet_limits(&mut self, limiter: Limiter) {
+        self.fleet = Some(Box::new(limiter));
+    }
+
+    /// The limits over the fleet, if there are some.
+    pub fn fleet_limits(&mut self) -> Option<&mut Limiter> {
+        self.fleet.as_deref_mut()
+    }
+
+    /// The refusal of the last request by a limit over the fleet, also by one in a dry run.
+    #[must_use]
+    pub fn refused_by_fleet(&self) -> Option<&Refused> {
+        self.refused.as_ref()
+    }
+
+    /// The same as [`ask`](Self::ask), for the customer of this name.
+    pub fn ask_for(
+        &mut self,
+        now: Timestamp,
+        name: &[u8],
+        arrival: &Arrival,
+        rng: &mut impl Rng,
+    ) -> (Option<Entry>, Option<Shed>) {
+        self.refused = None;
+        let Some(limiter) = &mut self.fleet else { return self.ask(now, arrival, rng) };
+        let &Arrival { criticality, kind, cohort, .. } = arrival;
+        let expected = self.costs.expected(kind) + self.overhead.per_request();
+        let cost = self.speed.reference(expected) * MICROS;
+        let draw = cohort::draw_of(cohort, rng);
+        let request = LimitedRequest { customer: kind.customer, name, criticality, cost, draw };
+        match limiter.ask(now, &request) {
+            Ok(customer) => {
+                let (mut entry, shed) = self.ask(now, arrival, rng);
+                if let (Some(entry), Some(customer)) = (&mut entry, customer)
+                    && let Some(limiter) = &mut self.fleet
+                {
+                    entry.fleet = Some(limiter.take(customer, cost));
+                }
+                (entry, shed)
+            }
+            Err(refused) => {
+                self.refused = Some(refused);
+                if refused.is_dry_run {
+                    return self.ask(now, arrival, rng);
+                }
+                self.requests += 1;
+                let shed = limits::refusal(refused.wait(), rng);
+                if self.mode == Mode::DryRun {
+                    let expected = self.costs.expected(kind);
+                    let entry = Entry { kind, begun: now, expected, admission: None, charge: None, fleet: None };
+                    return (Some(entry), Some(shed));
+                }
+                self.ranked.overhead(now, self.overhead.per_request());
+                (None, Some(shed))
+            }
         }
     }
 
@@ -183,10 +257,10 @@ impl Gate {
         match verdict {
             Verdict::Admit(admission) => {
                 let charge = self.limits.take(now, &ask, quota);
-                (Some(Entry { kind, begun: now, expected, admission: Some(admission), charge }), None)
+                (Some(Entry { kind, begun: now, expected, admission: Some(admission), charge, fleet: None }), None)
             }
             Verdict::Shed(shed) if self.mode == Mode::DryRun => {
-                (Some(Entry { kind, begun: now, expected, admission: None, charge: None }), Some(shed))
+                (Some(Entry { kind, begun: now, expected, admission: None, charge: None, fleet: None }), Some(shed))
             }
             Verdict::Shed(shed) => {
                 self.ranked.overhead(now, beside);
@@ -219,6 +293,12 @@ impl Gate {
         }
         if let Some(charge) = &mut entry.charge {
             self.limits.progress(now, charge, used);
+        }
+        if let (Some(charge), Some(limiter)) = (&mut entry.fleet, &mut self.fleet) {
+            let used = self.speed.reference(used) * MICROS;
+            if used >= charge.taken {
+                limiter.correct(charge, 2.0 * used);
+            }
         }
     }
 
@@ -257,9 +337,11 @@ impl Gate {
         if let Some(admission) = entry.admission {
             self.ranked.abandon(now, admission);
         }
+        let used = expected + self.overhead.per_request();
         if let Some(charge) = entry.charge {
-            self.limits.finish(now, charge, expected + self.overhead.per_request());
+            self.limits.finish(now, charge, used);
         }
+        self.settle_fleet(entry.fleet, used);
     }
 
     /// An admitted request has ended without reaching the server. It used nothing there, and says
@@ -280,6 +362,13 @@ impl Gate {
         }
         if let Some(charge) = entry.charge {
             self.limits.finish(now, charge, used);
+        }
+        self.settle_fleet(entry.fleet, used);
+    }
+
+    fn settle_fleet(&mut self, charge: Option<FleetCharge>, used: f64) {
+        if let (Some(mut charge), Some(limiter)) = (charge, &mut self.fleet) {
+            limiter.correct(&mut charge, self.speed.reference(used) * MICROS);
         }
     }
 
@@ -376,6 +465,7 @@ mod tests {
 
     use super::*;
     use crate::Rejection;
+    use crate::quota::{self, Refusal};
 
     const MS: u64 = 1_000_000;
     const ARRIVAL: Arrival = Arrival {
@@ -885,5 +975,72 @@ mod tests {
         gate.observe(now, Observation::default(), &Gauges { own: Some(1.0), ..memory(0.5) });
         assert!((0..1_000).any(|_| gate.ask(now, &ARRIVAL, &mut rng).1.is_some()), "too many at once");
         assert_eq!(gate.loads(now).binding, Some(Signal::Memory));
+    }
+
+    /// A gate of one idle core with a limit of 0.5 CPUs over a fleet of one task, of which it holds the floor.
+    fn fleet_gate(mode: Mode, speed: Speed) -> Gate {
+        let mut config = AdmissionConfig::new(1.0).expect("CPUs");
+        config.speed = speed;
+        let mut gate = Gate::new(Timestamp::ZERO, config, mode, Observation::default());
+        let mut limiter = Limiter::new(Timestamp::ZERO);
+        let limits = quota::Limits { others: Some(500_000), ..quota::Limits::default() };
+        limiter.set_limits(Timestamp::ZERO, 1, limits);
+        gate.set_fleet_limits(limiter);
+        gate
+    }
+
+    /// CPU-seconds of this machine that a customer uses in 20 s, of which it asks for all.
+    fn used_by_fleet_limit(gate: &mut Gate) -> f64 {
+        let mut rng = Pcg64Mcg::seed_from_u64(5);
+        let mut used = 0.0;
+        for ms in 0..20_000 {
+            let now = Timestamp::from_nanos(ms * MS);
+            if let (Some(entry), _) = gate.ask_for(now, b"ann", &ARRIVAL, &mut rng) {
+                gate.end(now, entry, 0.001);
+                used += 0.001;
+            }
+        }
+        used
+    }
+
+    #[test]
+    fn customer_of_a_fleet_uses_the_rate_of_this_task() {
+        // The floor is 2% of the limit: 10 ms a second of the reference core.
+        for (speed, expected) in [(1.0, 0.2), (2.0, 0.1)] {
+            let mut gate = fleet_gate(Mode::Protect, Speed::new(speed).expect("a speed"));
+            let used = used_by_fleet_limit(&mut gate);
+            assert!((used / expected - 1.0).abs() < 0.1, "speed {speed}: {used} instead of {expected}");
+            let refused = gate.refused_by_fleet().expect("the last request was refused");
+            assert_eq!((refused.refusal, refused.standing.limit), (Refusal::Spent, 500_000));
+        }
+    }
+
+    #[test]
+    fn fleet_limit_refuses_nothing_in_a_dry_run_of_the_gate() {
+        let mut gate = fleet_gate(Mode::DryRun, Speed::REFERENCE);
+        let used = used_by_fleet_limit(&mut gate);
+        assert!(used > 19.9 && gate.refused_by_fleet().is_some(), "{used}");
+    }
+
+    #[test]
+    fn request_that_never_ran_gives_its_fleet_charge_back() {
+        let mut gate = fleet_gate(Mode::Protect, Speed::REFERENCE);
+        let mut rng = Pcg64Mcg::seed_from_u64(6);
+        for _ in 0..1_000 {
+            let (entry, _) = gate.ask_for(Timestamp::ZERO, b"ann", &ARRIVAL, &mut rng);
+            gate.end_unsent(Timestamp::ZERO, entry.expect("nothing was used"));
+        }
+    }
+
+    #[test]
+    fn long_request_is_charged_to_the_fleet_limit_while_it_runs() {
+        let mut gate = fleet_gate(Mode::Protect, Speed::REFERENCE);
+        let mut rng = Pcg64Mcg::seed_from_u64(7);
+        let (entry, _) = gate.ask_for(Timestamp::ZERO, b"ann", &ARRIVAL, &mut rng);
+        let mut entry = entry.expect("nothing was used");
+        let due = entry.progress_due();
+        gate.progress(Timestamp::ZERO, &mut entry, due.max(0.5));
+        let (next, shed) = gate.ask_for(Timestamp::ZERO, b"ann", &ARRIVAL, &mut rng);
+        assert_eq!((next, shed.map(|shed| shed.reason)), (None, Some(Rejection::Quota)));
     }
 }

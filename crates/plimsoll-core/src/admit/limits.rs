@@ -207,7 +207,7 @@ impl Limits {
         }
         // The time to do one second's demand, so that retries do not return all at once.
         let wait = account.debt() / limit + ((above + own) / limit).max(1.0);
-        Some(refusal(wait.min(MAX_WAIT), rng))
+        Some(refusal(wait, rng))
     }
 
     /// Charges a request that was just asked about and is admitted; `None` if its customer has no
@@ -280,8 +280,8 @@ impl Limits {
 
 /// A refusal for quota, with advice to return after about `wait` seconds: half to one and a half of
 /// it.
-fn refusal(wait: f64, rng: &mut impl Rng) -> Shed {
-    let after = Duration::from_secs_f64(wait * (0.5 + rng::unit(rng)));
+pub(super) fn refusal(wait: f64, rng: &mut impl Rng) -> Shed {
+    let after = Duration::from_secs_f64(wait.min(MAX_WAIT) * (0.5 + rng::unit(rng)));
     Shed { reason: Rejection::Quota, after: Some(after) }
 }
 

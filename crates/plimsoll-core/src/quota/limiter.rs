@@ -82,6 +82,14 @@ pub struct Refused {
     pub standing: FleetStanding,
 }
 
+impl Refused {
+    /// Seconds to do one second's demand at this task, so that retries do not return all at once.
+    pub(crate) fn wait(&self) -> f64 {
+        let FleetStanding { rate, demand, .. } = self.standing;
+        (demand / rate.max(1.0)).max(1.0)
+    }
+}
+
 /// A customer's fleet limit, and the part of it that this task may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FleetStanding {
