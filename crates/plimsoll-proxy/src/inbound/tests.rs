@@ -32,7 +32,7 @@ fn arrival(criticality: Criticality) -> Arrival {
 }
 
 fn facts(arrival: Arrival) -> Facts<'static> {
-    Facts { arrival, is_expired: false, customer: &"ann", route: &"GET /" }
+    Facts { arrival, is_expired: false, name: b"ann", customer: &"ann", route: &"GET /" }
 }
 
 fn ask(inbound: &Inbound, criticality: Criticality) -> Result<Box<Permit>, Shed> {

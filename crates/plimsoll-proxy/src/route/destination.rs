@@ -132,7 +132,13 @@ impl Target {
                 let name = customer.unwrap_or(NO_CUSTOMER).escape_ascii();
                 let arrival = rules.arrival(class, &asked, customer, request.headers(), inbound);
                 let is_expired = arrival.timeout.is_some_and(|timeout| timeout.is_zero());
-                let (permit, said) = inbound.ask(&Facts { arrival, is_expired, customer: &name, route: &asked });
+                let (permit, said) = inbound.ask(&Facts {
+                    arrival,
+                    is_expired,
+                    name: customer.unwrap_or_default(),
+                    customer: &name,
+                    route: &asked,
+                });
                 (permit.map(Some).map_err(Refusal::Rejected), Some(said))
             }
         };

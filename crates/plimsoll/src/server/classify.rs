@@ -87,6 +87,11 @@ impl Rules {
         classified
     }
 
+    /// The number of a customer's name.
+    pub(super) fn key(&self, name: &[u8]) -> u64 {
+        self.hasher.hash_one(name)
+    }
+
     /// Whether callers are trusted with something else that could harm others.
     fn believes_attempts(&self) -> bool {
         self.classifier.lets_raise() || self.customer_header.is_some()
@@ -114,8 +119,7 @@ impl Rules {
             Some(route) => route(head),
             None => self.hasher.hash_one((head.method, head.uri.path())),
         };
-        let kind =
-            Kind { route, customer: customer.as_ref().map_or(0, |customer| self.hasher.hash_one(customer.name())) };
+        let kind = Kind { route, customer: customer.as_ref().map_or(0, |customer| self.key(customer.name())) };
         let context = RequestContext {
             criticality: self.classifier.criticality(criticality),
             customer,

@@ -74,6 +74,7 @@ fn with_facts<R>(classified: &Classified, route: &dyn fmt::Display, call: impl F
         cohort: context.cohort.as_ref().and_then(Cohort::number),
         is_retry: context.attempt > 1,
     };
-    let customer = context.customer.as_ref().map_or(&b"(none)"[..], Customer::name).escape_ascii();
-    call(&Facts { arrival, is_expired, customer: &customer, route })
+    let name = context.customer.as_ref().map(Customer::name);
+    let customer = name.unwrap_or(b"(none)").escape_ascii();
+    call(&Facts { arrival, is_expired, name: name.unwrap_or_default(), customer: &customer, route })
 }

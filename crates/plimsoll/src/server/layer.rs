@@ -44,6 +44,7 @@ use super::builder::ServerLayerBuilder;
 use super::classify::{Classified, Rules};
 use super::cost::{self, Metered};
 use super::endpoints::Endpoint;
+use super::fleet_limits::FleetLimits;
 use super::gate::{AdmissionCounts, ServerGate};
 use super::in_progress::InProgress;
 use super::lifecycle::{InFlight, Lifecycle};
@@ -98,6 +99,16 @@ impl ServerLayer {
     #[must_use]
     pub fn loads(&self) -> Option<Loads> {
         self.gate.as_ref().map(|gate| gate.admission.gate().loads())
+    }
+
+    /// Enforces limits of customers over a fleet: the handle for a client of the quota server.
+    ///
+    /// `None` without admission.
+    #[must_use]
+    pub fn fleet_limits(&self) -> Option<FleetLimits> {
+        let gate = Arc::clone(self.gate.as_ref()?.admission.gate());
+        let rules = Arc::clone(&self.rules);
+        Some(FleetLimits::new(gate, move |name| rules.key(name)))
     }
 
     /// The shedding report: a verdict, the offered, admitted and shed load, and the CPUs that

@@ -26,11 +26,14 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Pressure, Shed, Standing};
+use plimsoll_core::quota::{Limiter, Refused};
 use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::Loads;
 use plimsoll_core::{Criticality, Rejection, Speed, Timestamp};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::coalescing;
 use crate::clock::Clock;
@@ -67,6 +70,8 @@ pub struct Gate<S> {
     speed: Speed,
     signals: S,
     machine: Mutex<Machine>,
+    /// A report on fleet limits is due earlier than planned.
+    report_is_due: Notify,
 }
 
 /// The machine that decides, and its random numbers.
@@ -93,7 +98,9 @@ pub struct Facts<'a> {
     pub arrival: Arrival,
     /// Whether the deadline had passed on arrival.
     pub is_expired: bool,
-    /// The name of its customer, for the shedding report.
+    /// The name of its customer, for limits over the fleet. Empty without a customer.
+    pub name: &'a [u8],
+    /// The same as text, for the shedding report.
     pub customer: &'a dyn fmt::Display,
     /// The requested route, for the shedding report.
     pub route: &'a dyn fmt::Display,
@@ -112,6 +119,8 @@ pub struct Assessment {
     pub pressure: Pressure,
     /// The hard limit and the use of the customer, for a request that is over its quota.
     pub standing: Option<Standing>,
+    /// The refusal by a limit over the fleet, if there was one.
+    pub fleet: Option<Refused>,
 }
 
 impl<S: Signals> Gate<S> {
@@ -119,7 +128,13 @@ impl<S: Signals> Gate<S> {
         // Servers of one fleet do not draw alike.
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
         let gate = admit::Gate::new(clock.now(), config, mode, seen);
-        Arc::new(Self { clock, speed: config.speed, signals, machine: Mutex::new(Machine { gate, rng }) })
+        Arc::new(Self {
+            clock,
+            speed: config.speed,
+            signals,
+            machine: Mutex::new(Machine { gate, rng }),
+            report_is_due: Notify::new(),
+        })
     }
 
     /// The time, by the clock of the gate.
@@ -129,6 +144,31 @@ impl<S: Signals> Gate<S> {
 
     fn lock(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock()
+    }
+
+    /// Has limits over the fleet enforced from now on. Those that are known already stay.
+    pub(super) fn enforce_fleet_limits(&self) {
+        let (now, gate) = (self.now(), &mut self.lock().gate);
+        if gate.fleet_limits().is_none() {
+            gate.set_fleet_limits(Limiter::new(now));
+        }
+    }
+
+    pub(super) fn with_limiter(&self, call: &mut dyn FnMut(Timestamp, &mut Limiter)) {
+        let mut machine = self.lock();
+        let now = self.now();
+        if let Some(limiter) = machine.gate.fleet_limits() {
+            call(now, limiter);
+        }
+    }
+
+    pub(super) fn report_is_due(&self) -> &Notify {
+        &self.report_is_due
+    }
+
+    /// The instant of a time of the gate.
+    pub(super) fn instant(&self, at: Timestamp) -> Instant {
+        self.clock.instant(at)
     }
 
     /// How close requests of this criticality are to being shed.
@@ -202,10 +242,15 @@ impl<S: Signals> Admission<S> {
         signals.update(now, gate);
         let (expected, capacity) = (gate.expected(arrival.kind), self.gate.capacity_of(gate));
         let pressure = gate.pressure(arrival.criticality);
-        let (entry, shed) = if signals.is_known() { gate.ask(now, arrival, rng) } else { (None, None) };
-        let is_over = shed.is_some_and(|shed| shed.reason == Rejection::Quota);
+        let (entry, shed) = if signals.is_known() { gate.ask_for(now, facts.name, arrival, rng) } else { (None, None) };
+        let fleet = gate.refused_by_fleet().copied();
+        let is_hurried = gate.fleet_limits().is_some_and(Limiter::take_hurry);
+        let is_over = fleet.is_none() && shed.is_some_and(|shed| shed.reason == Rejection::Quota);
         let standing = if is_over { gate.standing(now, arrival.kind.customer, arrival.quota) } else { None };
         drop(machine);
+        if is_hurried {
+            self.gate.report_is_due.notify_one();
+        }
         let reason = shed.map(|shed| shed.reason);
         let decision = match (entry, shed) {
             (None, Some(shed)) => {
@@ -217,7 +262,7 @@ impl<S: Signals> Admission<S> {
         self.account(now, facts, expected, capacity, reason);
         self.by_criticality[arrival.criticality.rank()].count(decision.is_ok(), reason);
         let is_dry_run = self.is_dry_run;
-        (decision, Assessment { shed: reason, is_dry_run, expected, pressure, standing })
+        (decision, Assessment { shed: reason, is_dry_run, expected, pressure, standing, fleet })
     }
 
     /// Accounts for a request that is shed without a question to the gate.
@@ -236,7 +281,8 @@ impl<S: Signals> Admission<S> {
     }
 
     fn account(&self, now: Timestamp, facts: &Facts<'_>, cost: f64, capacity: f64, shed: Option<Rejection>) {
-        let &Facts { arrival: Arrival { criticality, kind, quota, is_retry, .. }, is_expired, customer, route } = facts;
+        let &Facts { arrival: Arrival { criticality, kind, quota, is_retry, .. }, is_expired, customer, route, .. } =
+            facts;
         self.shedding.lock().on_decision(
             now,
             &shedding::Decision {

@@ -29,7 +29,7 @@ fn sample(cpu: f64, is_first: bool) -> ProcessSample {
 fn facts(criticality: Criticality) -> Facts<'static> {
     let kind = Kind { route: 1, customer: 1 };
     let arrival = Arrival { criticality, kind, quota: Quota::UNLIMITED, timeout: None, cohort: None, is_retry: false };
-    Facts { arrival, is_expired: false, customer: &"ann", route: &"GET /" }
+    Facts { arrival, is_expired: false, name: b"ann", customer: &"ann", route: &"GET /" }
 }
 
 fn ask(admission: &Admission<ForeignProcess>, criticality: Criticality) -> Result<Permit, Shed> {
