@@ -1,7 +1,7 @@
 //! The requests that the admin API answers.
 
-mod answer;
-mod client;
+pub(crate) mod answer;
+pub(crate) mod client;
 mod index;
 mod overrides;
 mod process;
@@ -56,15 +56,31 @@ pub fn router(fleet: Arc<dyn Fleet>) -> Router {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method", help)
         })
         .layer(DefaultBodyLimit::max(overrides::MAX_BODY))
-        .layer(middleware::from_fn_with_state(Arc::clone(&fleet), no_foreign_page))
+        .layer(middleware::from_fn_with_state(Called::by(&fleet), no_foreign_page))
         .with_state(fleet)
+}
+
+/// Whether the API may be asked for under a name; in lower case and without a port.
+#[derive(Clone)]
+pub struct Called(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl Called {
+    /// By a rule.
+    pub fn new(rule: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(rule))
+    }
+
+    fn by(fleet: &Shared) -> Self {
+        let fleet = Arc::clone(fleet);
+        Self::new(move |name| fleet.is_called(name))
+    }
 }
 
 /// Refuses what a page of another origin made a browser send: the API trusts who can reach it, and a browser on
 /// this machine can.
-async fn no_foreign_page(State(fleet): State<Shared>, request: Request, next: Next) -> Response {
+pub async fn no_foreign_page(State(called): State<Called>, request: Request, next: Next) -> Response {
     let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
-    if !is_probe && let Some(name) = host::foreign(request.headers(), |name| fleet.is_called(name)) {
+    if !is_probe && let Some(name) = host::foreign(request.headers(), |name| (called.0)(name)) {
         let error = format!("the admin API is not known as {name:?}: DNS rebinding by a web page is possible");
         let help = "use an IP address or localhost, or add the name to hosts in [admin] of the configuration";
         return Problem::new(StatusCode::FORBIDDEN, error, help).into_response();

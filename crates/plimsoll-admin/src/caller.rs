@@ -15,7 +15,7 @@ const ROOT: u32 = 0;
 
 /// The two ends of a connection, as this process sees them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller {
+pub struct Caller {
     client: SocketAddr,
     server: Option<SocketAddr>,
 }

@@ -51,6 +51,14 @@ mod shedding;
 mod snapshot;
 mod view;
 
+/// The parts of an admin API that know no fleet, for the API of another process.
+pub mod parts {
+    pub use crate::api::answer::{Form, Problem};
+    pub use crate::api::client::{Client, check};
+    pub use crate::api::{Called, no_foreign_page};
+    pub use crate::serve::serve_router;
+}
+
 pub use api::router;
 pub use control::{
     ClusterStatus, Control, Declined, LastFailedUpgrade, LastReload, ListenerStatus, Pending, ProblemView, ProcessView,

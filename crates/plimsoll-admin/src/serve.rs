@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::Request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -42,7 +43,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves the API until `until` is ready, and then until the requests that it has are answered.
 pub async fn serve(listener: TcpListener, fleet: Arc<dyn Fleet>, until: impl Future<Output = ()>) {
-    let router = router(fleet);
+    serve_router(listener, router(fleet), until).await;
+}
+
+/// The same for an API of another process.
+pub async fn serve_router(listener: TcpListener, router: Router, until: impl Future<Output = ()>) {
     // Each connection by its number, with what ends it; the one that was longest without a request is last.
     let connections = Arc::new(Mutex::new(LruCache::new(MAX_CONNECTIONS)));
     let graceful = GracefulShutdown::new();

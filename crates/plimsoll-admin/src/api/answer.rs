@@ -20,7 +20,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The form in which a client reads JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub enum Form {
     /// Indented, for people.
     Indented,
     /// On one line, for programs.
@@ -39,7 +39,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Form {
 
 impl Form {
     /// The answer that holds this.
-    pub(super) fn json(self, value: &impl Serialize) -> Response {
+    ///
+    /// # Panics
+    /// A map of the value has keys that are no strings.
+    #[must_use]
+    pub fn json(self, value: &impl Serialize) -> Response {
         let written = match self {
             Self::Indented => serde_json::to_string_pretty(value),
             Self::Compact => serde_json::to_string(value),
@@ -51,7 +55,7 @@ impl Form {
 
 /// An error, and what to do about it.
 #[derive(Debug, Serialize)]
-pub(super) struct Problem {
+pub struct Problem {
     #[serde(skip)]
     status: StatusCode,
     error: String,
@@ -61,7 +65,9 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(status: StatusCode, error: impl Into<String>, help: impl Into<String>) -> Self {
+    /// A problem that is answered with this status.
+    #[must_use]
+    pub fn new(status: StatusCode, error: impl Into<String>, help: impl Into<String>) -> Self {
         let help = help.into();
         Self { status, error: error.into(), mend: help.clone(), help }
     }

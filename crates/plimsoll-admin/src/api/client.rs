@@ -9,10 +9,13 @@ use super::answer::Problem;
 use crate::caller::{Caller, Stranger};
 
 /// The client; `None` where the API is not served by this crate.
-pub(super) type Client = Option<Extension<Caller>>;
+pub type Client = Option<Extension<Caller>>;
 
 /// The address of a client that may do what a signal or a changed file can. `deed` begins the error.
-pub(super) async fn check(client: Client, deed: &str) -> Result<Option<SocketAddr>, Problem> {
+///
+/// # Errors
+/// The client is on another machine, or is of another user than this process and not root.
+pub async fn check(client: Client, deed: &str) -> Result<Option<SocketAddr>, Problem> {
     let address = address(&client);
     let checked = match client {
         None => Err(Stranger::Remote),

@@ -220,12 +220,17 @@ impl Holder {
             let asks = accounts.filter_map(|account| account.ask_due(now));
             asks.fold(if is_owing { now } else { self.regular }, Timestamp::min)
         });
-        let lease = match self.fallback {
+        [report, self.lease_timeout()].into_iter().flatten().min()
+    }
+
+    /// When to call [`Holder::end_lease`]. [`Holder::poll`] does too.
+    #[must_use]
+    pub fn lease_timeout(&self) -> Option<Timestamp> {
+        match self.fallback {
             Fallback::None => self.until,
             Fallback::Cautious => self.until.map(|until| until + CAUTION),
             Fallback::Even => None,
-        };
-        [report, lease].into_iter().flatten().min()
+        }
     }
 
     /// Ends a lease that is over, and returns the report that is due.
@@ -284,7 +289,8 @@ impl Holder {
         Ok(())
     }
 
-    fn end_lease(&mut self, now: Timestamp) {
+    /// Ends a lease that is over.
+    pub fn end_lease(&mut self, now: Timestamp) {
         let Some(until) = self.until else { return };
         let next = match self.fallback {
             Fallback::None if now >= until => Fallback::Cautious,

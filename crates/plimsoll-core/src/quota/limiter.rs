@@ -139,6 +139,8 @@ struct Known {
 pub struct Limiter {
     holder: Holder,
     limits: Limits,
+    /// The number of the last owner.
+    epoch: u64,
     /// Indices of `known`, by key.
     index: HashTable<usize>,
     known: Vec<Option<Known>>,
@@ -157,6 +159,7 @@ impl Limiter {
         Self {
             holder: Holder::new(now),
             limits: Limits::default(),
+            epoch: 0,
             index: HashTable::new(),
             known: Vec::new(),
             others: 0,
@@ -216,6 +219,16 @@ impl Limiter {
         Introduced { names: introduce(&mut self.known, customers), message }
     }
 
+    /// Whether the owner of this epoch may assign rates. One before the last is too late, as long as a lease
+    /// lasts: afterwards the task uses the even part, as it would without any owner.
+    pub fn accept_epoch(&mut self, epoch: u64) -> bool {
+        let is_late = epoch < self.epoch && self.holder.fallback() != Fallback::Even;
+        if !is_late {
+            self.epoch = epoch;
+        }
+        !is_late
+    }
+
     /// Whether there is a stream: see [`Holder::is_connected`].
     #[must_use]
     pub fn is_connected(&self) -> bool {
@@ -257,6 +270,17 @@ impl Limiter {
         let due = self.holder.poll_timeout(now);
         (self.planned, self.is_hurried) = (due.unwrap_or(now), false);
         due
+    }
+
+    /// When to call [`end_lease`](Self::end_lease). [`poll`](Self::poll) does too.
+    #[must_use]
+    pub fn lease_timeout(&self) -> Option<Timestamp> {
+        self.holder.lease_timeout()
+    }
+
+    /// Ends a lease that is over.
+    pub fn end_lease(&mut self, now: Timestamp) {
+        self.holder.end_lease(now);
     }
 
     /// Ends a lease that is over, and returns the report that is due.

@@ -379,6 +379,21 @@ impl Owner {
         }
     }
 
+    /// Whether the lease of a task lasts.
+    #[must_use]
+    pub fn is_joined(&self, task: TaskId) -> bool {
+        self.tasks.get(task.0 as usize).is_some_and(Option::is_some)
+    }
+
+    /// The tasks of a customer: demand and the highest rate that the task may be using, in µCPU.
+    ///
+    /// # Panics
+    /// The customer was not added.
+    pub fn holders(&self, id: CustomerId) -> impl Iterator<Item = (TaskId, u64, u32)> {
+        let entries = self.customers[id.0 as usize].entries.iter();
+        entries.map(|entry| (TaskId(entry.task), entry.demand().iter().sum(), entry.held))
+    }
+
     fn on_joined_unsure(&mut self, now: Timestamp, tasks: Option<u32>) {
         if self.joined == 1 {
             self.first_start = Some(now + FIRST_START);

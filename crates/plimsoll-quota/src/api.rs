@@ -1,0 +1,364 @@
+//! The API of a quota server: state as JSON, changes of limits, metrics, probes.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /api/v1/quota` | all services with their customers |
+//! | `GET /api/v1/quota/{service}` | one of them, with its tasks |
+//! | `GET /api/v1/quota/{service}/customers/{name}` | one customer, with the tasks that hold a rate |
+//! | `PUT …/customers/{name}/limit?for=2h` | another limit, for a time |
+//! | `DELETE …/customers/{name}/limit` | ends the change |
+//! | `GET /metrics`, `/healthz`, `/readyz` | as at the proxy |
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{StatusCode, Uri};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use plimsoll::server::{Lifecycle, Phase};
+use plimsoll_admin::parts::{Called, Client, Form, Problem, check, no_foreign_page, serve_router};
+use plimsoll_core::quota::{Cut, MAX_NAMED};
+use plimsoll_core::{Criticality, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+
+use crate::limits::{Override, micros};
+use crate::metrics;
+use crate::server::{Hosted, Services};
+use crate::service::{CustomerView, Service};
+
+/// The media type of metrics.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// A body: one limit.
+const MAX_BODY: usize = 1 << 10;
+/// Customers of a service in a list, those with the highest demand.
+const MAX_LISTED: usize = 1_000;
+/// Time for which a limit lasts without `for`.
+const DEFAULT_TIME: Duration = Duration::from_secs(2 * 3_600);
+/// The longest time: what is to last longer belongs into the file.
+const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// µCPU of a CPU.
+const MICROS: f64 = 1e6;
+/// The largest limit, in CPUs.
+const MAX_CPUS: f64 = 1e8;
+
+#[derive(Clone)]
+struct Shared {
+    services: Arc<Services>,
+    lifecycle: Lifecycle,
+}
+
+/// Serves the API until `until`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    services: Arc<Services>,
+    lifecycle: Lifecycle,
+    until: impl Future<Output = ()>,
+) {
+    serve_router(listener, router(Shared { services, lifecycle }), until).await;
+}
+
+fn router(shared: Shared) -> Router {
+    Router::new()
+        .route("/", get(async || INDEX))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/api/v1/quota", get(list))
+        .route("/api/v1/quota/{service}", get(show))
+        .route("/api/v1/quota/{service}/customers/{name}", get(customer))
+        .route("/api/v1/quota/{service}/customers/{name}/limit", put(set_limit).delete(end_limit))
+        .fallback(async |uri: Uri| {
+            let error = format!("there is no page {:?}", uri.path());
+            Problem::new(StatusCode::NOT_FOUND, error, "GET / lists all pages")
+        })
+        .method_not_allowed_fallback(async || {
+            let help = "GET to read, PUT and DELETE for a customer's limit: GET / lists all pages";
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method", help)
+        })
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(Called::new(|_| false), no_foreign_page))
+        .with_state(shared)
+}
+
+const INDEX: &str = "\
+GET    /api/v1/quota                                     all services
+GET    /api/v1/quota/{service}                           one service, with its tasks
+GET    /api/v1/quota/{service}/customers/{name}          one customer, with its tasks
+PUT    /api/v1/quota/{service}/customers/{name}/limit    another limit: ?for=2h, {\"hard_limit\": 4}
+DELETE /api/v1/quota/{service}/customers/{name}/limit    ends the change
+GET    /metrics, /healthz, /readyz
+";
+
+async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
+    match shared.lifecycle.phase() {
+        Phase::Serving => (StatusCode::OK, "ready\n"),
+        Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+    }
+}
+
+async fn metrics(State(shared): State<Shared>) -> Response {
+    ([(CONTENT_TYPE, OPEN_METRICS)], metrics::encode(&shared.services)).into_response()
+}
+
+#[derive(Serialize)]
+struct All {
+    services: Vec<ServiceShown>,
+}
+
+#[derive(Serialize)]
+struct ServiceShown {
+    service: String,
+    /// Tasks with a lease.
+    tasks: u32,
+    lease_s: f64,
+    dry_run: bool,
+    /// Tasks may hold rates that this server does not know yet.
+    unsure: bool,
+    /// The limit of each customer without one of its own; `null`: none.
+    other_customers_limit_cpus: Option<f64>,
+    customers: Vec<CustomerShown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instances: Option<Vec<InstanceShown>>,
+}
+
+#[derive(Serialize)]
+struct InstanceShown {
+    instance: String,
+    cpus: f64,
+    connected: bool,
+}
+
+#[derive(Serialize)]
+struct CustomerShown {
+    customer: String,
+    /// `null`: no limit.
+    limit_cpus: Option<f64>,
+    /// Demand over all tasks, refused requests included.
+    offered_cpus: f64,
+    offered_by_criticality_cpus: [f64; Criticality::ALL.len()],
+    used_cpus: f64,
+    /// The sum of the rates that tasks may be using.
+    held_cpus: f64,
+    tasks: usize,
+    /// `null`: nothing is refused by criticality.
+    cut: Option<CutShown>,
+    dry_run: bool,
+    /// Seconds until a limit by an operator ends; `null`: it is that of the file.
+    limit_ends_in_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holders: Option<Vec<HolderShown>>,
+}
+
+#[derive(Serialize)]
+struct CutShown {
+    /// Requests below it are refused.
+    criticality: &'static str,
+    /// The part of it that is admitted.
+    admitted: f32,
+}
+
+#[derive(Serialize)]
+struct HolderShown {
+    instance: String,
+    offered_cpus: f64,
+    held_cpus: f64,
+}
+
+fn cpus(micros: u64) -> f64 {
+    micros as f64 / MICROS
+}
+
+impl CustomerShown {
+    fn of(now: Timestamp, view: &CustomerView) -> Self {
+        let state = &view.state;
+        let cut = (state.cut != Cut::NONE)
+            .then(|| CutShown { criticality: Criticality::ALL[state.cut.rank].name(), admitted: state.cut.part });
+        Self {
+            customer: view.name.escape_ascii().to_string(),
+            limit_cpus: view.has_limit.then(|| cpus(state.limit)),
+            offered_cpus: cpus(state.demand.iter().sum()),
+            offered_by_criticality_cpus: state.demand.map(cpus),
+            used_cpus: cpus(view.used),
+            held_cpus: cpus(state.held),
+            tasks: state.tasks,
+            cut,
+            dry_run: view.is_dry_run,
+            limit_ends_in_s: view.by_operator.map(|to| to.until.since(now).as_secs_f64()),
+            holders: None,
+        }
+    }
+}
+
+/// The customers with the highest demand, the first first; those without demand and limit are left out.
+pub(crate) fn heaviest(service: &Service, most: usize) -> Vec<CustomerView> {
+    let mut customers: Vec<CustomerView> =
+        service.customers().filter(|view| view.has_limit || view.state.tasks > 0).collect();
+    customers.sort_by_cached_key(|view| {
+        let demand: u64 = view.state.demand.iter().sum();
+        (std::cmp::Reverse(demand), view.name.clone())
+    });
+    customers.truncate(most);
+    customers
+}
+
+fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) -> ServiceShown {
+    let service = hosted.lock();
+    let config = service.config();
+    let instances = with_tasks.then(|| {
+        let shown = service.instances();
+        shown
+            .map(|(instance, cpus, connected)| InstanceShown { instance: instance.to_owned(), cpus, connected })
+            .collect()
+    });
+    ServiceShown {
+        service: name.to_owned(),
+        tasks: service.tasks(),
+        lease_s: config.lease.as_secs_f64(),
+        dry_run: config.dry_run,
+        unsure: service.is_unsure(),
+        other_customers_limit_cpus: config.other_customers.hard_limit,
+        customers: heaviest(&service, MAX_LISTED).iter().map(|view| CustomerShown::of(now, view)).collect(),
+        instances,
+    }
+}
+
+async fn list(State(shared): State<Shared>, form: Form) -> Response {
+    let now = shared.services.now();
+    let services = shared.services.all();
+    let services = services.iter().map(|(name, hosted)| service_shown(now, name, hosted, false)).collect();
+    form.json(&All { services })
+}
+
+async fn show(State(shared): State<Shared>, form: Form, Path(name): Path<String>) -> Result<Response, Problem> {
+    let hosted = find(&shared, &name)?;
+    Ok(form.json(&service_shown(shared.services.now(), &name, &hosted, true)))
+}
+
+async fn customer(
+    State(shared): State<Shared>,
+    form: Form,
+    Path((service, name)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let hosted = find(&shared, &service)?;
+    customer_shown(&shared, form, &hosted.lock(), &name)
+}
+
+fn customer_shown(shared: &Shared, form: Form, service: &Service, name: &str) -> Result<Response, Problem> {
+    let view = service.customer_named(name.as_bytes()).ok_or_else(|| {
+        let help = "a customer without a limit of its own is known while it has demand above 2% of its limit";
+        Problem::new(StatusCode::NOT_FOUND, format!("no customer {name:?} is known"), help)
+    })?;
+    let holder = |(instance, demand, held): (Arc<str>, u64, u32)| HolderShown {
+        instance: instance.to_string(),
+        offered_cpus: cpus(demand),
+        held_cpus: cpus(u64::from(held)),
+    };
+    let holders = service.holders(name.as_bytes()).into_iter().map(holder).collect();
+    let shown = CustomerShown { holders: Some(holders), ..CustomerShown::of(shared.services.now(), &view) };
+    Ok(form.json(&shown))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Terms {
+    #[serde(rename = "for")]
+    lasts: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitBody {
+    hard_limit: f64,
+}
+
+async fn set_limit(
+    State(shared): State<Shared>,
+    form: Form,
+    client: Client,
+    Path((service, name)): Path<(String, String)>,
+    terms: Result<Query<Terms>, QueryRejection>,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    check(client, "limits are changed").await?;
+    let hosted = find(&shared, &service)?;
+    let lasts = lasts(terms)?;
+    let limit = limit(&body)?;
+    if name.is_empty() || name.len() > 256 {
+        let error = "the name of a customer has 1 to 256 bytes";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, error, "use the name as requests have it"));
+    }
+    let now = shared.services.now();
+    let to = Override { limit: micros(limit), until: now + lasts };
+    hosted.change(|service| {
+        if service.named() >= MAX_NAMED
+            && service.customer_named(name.as_bytes()).is_none_or(|of| of.by_operator.is_none())
+        {
+            let error = format!("{MAX_NAMED} customers have limits of their own already");
+            return Err(Problem::new(StatusCode::CONFLICT, error, "end another change first"));
+        }
+        service.set_override(now, name.as_bytes(), Some(to));
+        tracing::info!(customer = name, limit_cpus = limit, lasts_s = lasts.as_secs(), "limit changed by API");
+        customer_shown(&shared, form, service, &name)
+    })
+}
+
+async fn end_limit(
+    State(shared): State<Shared>,
+    form: Form,
+    client: Client,
+    Path((service, name)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    check(client, "limits are changed").await?;
+    let hosted = find(&shared, &service)?;
+    let now = shared.services.now();
+    hosted.change(|service| {
+        let view = service.customer_named(name.as_bytes());
+        if view.is_none_or(|view| view.by_operator.is_none()) {
+            let error = format!("the limit of {name:?} was not changed by API");
+            return Err(Problem::new(StatusCode::NOT_FOUND, error, "change the limit of the file, and send SIGHUP"));
+        }
+        service.set_override(now, name.as_bytes(), None);
+        customer_shown(&shared, form, service, &name)
+    })
+}
+
+fn find(shared: &Shared, service: &str) -> Result<Arc<Hosted>, Problem> {
+    shared.services.get(service).ok_or_else(|| {
+        let names: Vec<String> = shared.services.all().into_keys().collect();
+        let error = format!("there is no service {service:?}");
+        Problem::new(StatusCode::NOT_FOUND, error, format!("use one of: {}", names.join(", ")))
+    })
+}
+
+fn lasts(terms: Result<Query<Terms>, QueryRejection>) -> Result<Duration, Problem> {
+    let help = "write a time with a unit, such as ?for=10m or ?for=2h; a limit that is to stay belongs into the file";
+    let bad = |error: String| Problem::new(StatusCode::BAD_REQUEST, error, help);
+    let Query(Terms { lasts }) = terms.map_err(|error| bad(error.body_text()))?;
+    let Some(text) = lasts else { return Ok(DEFAULT_TIME) };
+    match humantime::parse_duration(&text) {
+        Ok(Duration::ZERO) => Err(bad("for must be longer than zero".to_owned())),
+        Ok(time) if time > MAX_TIME => Err(bad(format!("for={text} is longer than 7 days"))),
+        Ok(time) => Ok(time),
+        Err(_) => Err(bad(format!("for={text} is not a duration"))),
+    }
+}
+
+fn limit(body: &[u8]) -> Result<f64, Problem> {
+    let help = "PUT takes the limit in CPUs over all tasks, such as {\"hard_limit\": 4}";
+    let bad = |error: String| Problem::new(StatusCode::BAD_REQUEST, error, help);
+    let LimitBody { hard_limit } =
+        serde_json::from_slice(body).map_err(|error| bad(format!("the body cannot be read: {error}")))?;
+    if !(0.0..=MAX_CPUS).contains(&hard_limit) {
+        return Err(bad(format!("hard_limit {hard_limit} is not from 0 to {MAX_CPUS}")));
+    }
+    Ok(hard_limit)
+}

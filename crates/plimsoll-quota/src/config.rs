@@ -1,0 +1,255 @@
+//! The configuration of a quota server: the addresses, and the limits of each service.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use plimsoll_config::{Checker, Choice, ConfigError, Effect, Flaw, Format, Read, number, quoted, table, text};
+use plimsoll_core::admit::Outlook;
+use plimsoll_core::quota::{MAX_NAMED, OwnerConfig};
+
+const OUTLOOK: Choice<Outlook> =
+    Choice { noun: "an outlook", names: &[("optimistic", Outlook::Optimistic), ("pessimistic", Outlook::Pessimistic)] };
+const LIMITED: Effect = Effect::Applied("tasks have it within a second; rates follow");
+const BOUND: Effect = Effect::Restart("addresses are bound at the start");
+const OWNED: Effect = Effect::Restart("an owner keeps it: another one begins with the next start");
+/// A lease shorter than this ends at each pause of a task.
+const MIN_LEASE: Duration = Duration::from_secs(5);
+/// A task without a server uses its last rates for so long at most.
+const MAX_LEASE: Duration = Duration::from_secs(3_600);
+/// The largest limit, in CPUs: a hundred large data centres.
+const MAX_CPUS: f64 = 1e8;
+/// The longest name of a customer.
+const MAX_NAME: usize = 256;
+
+/// The default address for tasks.
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9800);
+/// The default address of the admin API.
+pub const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9801);
+
+/// An address to listen at.
+const ADDRESS: Format<SocketAddr> = Format {
+    read: |v| {
+        let help = "write an IP address and a port, such as \"127.0.0.1:9800\" or \"[::1]:9800\"";
+        let text = text(v, "an address to listen at", "an address in quotes, such as \"127.0.0.1:9800\"")?;
+        text.parse().map_err(|_| Flaw::new(format!("\"{text}\" is not an address to listen at"), help))
+    },
+    print: |address| quoted(&address.to_string()),
+};
+/// A number of CPUs.
+const CPUS: Format<f64> = Format {
+    read: |v| {
+        let help = "write a number from 0 to 100000000, without quotes, such as 2 or 0.5";
+        let cpus = number(v).filter(|cpus| (0.0..=MAX_CPUS).contains(cpus));
+        cpus.ok_or_else(|| Flaw::new("is not a number of CPUs", help))
+    },
+    print: |cpus| format!("{cpus:?}"),
+};
+
+table! {
+    #[derive(Clone, Debug, PartialEq)]
+    struct Root {
+        listen: SocketAddr = DEFAULT_LISTEN, value_as(ADDRESS), BOUND;
+        admin: Admin = Admin::default(), table;
+        services: BTreeMap<String, ServiceConfig> = BTreeMap::new(), named;
+    }
+    EXAMPLE = "[services.shop.customers.acme]\nhard_limit = 2";
+}
+
+table! {
+    #[derive(Clone, Debug, PartialEq)]
+    struct Admin {
+        listen: Option<SocketAddr> = Some(DEFAULT_ADMIN), switch_as(ADDRESS), BOUND;
+    }
+    OFF = "listen = \"off\"";
+}
+
+table! {
+    /// A service: its tasks share the limits.
+    #[derive(Clone, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct ServiceConfig {
+        /// The time for which a task may use its rates after its last report.
+        pub lease: Duration = OwnerConfig::DEFAULT_LEASE, value, OWNED;
+        /// Whether a part of each limit is lent to tasks at once.
+        pub outlook: Outlook = Outlook::Optimistic, value_as(OUTLOOK), OWNED;
+        /// Whether refusals are only counted.
+        pub dry_run: bool = false, value, LIMITED;
+        /// The limit of each customer without a table of its own.
+        pub other_customers: OtherCustomers = OtherCustomers::default(), table;
+        /// Limits by name.
+        pub customers: BTreeMap<String, CustomerConfig> = BTreeMap::new(), named;
+    }
+}
+
+table! {
+    /// The limit of each customer without a table of its own.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct OtherCustomers {
+        /// In CPUs over all tasks; without it there is no limit.
+        pub hard_limit: Option<f64> = None, optional_as(CPUS), LIMITED;
+    }
+}
+
+table! {
+    /// The limit of one customer.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct CustomerConfig {
+        /// In CPUs over all tasks; without it there is no limit.
+        pub hard_limit: Option<f64> = None, optional_as(CPUS), LIMITED;
+        /// Whether its refusals are only counted.
+        pub dry_run: bool = false, value, LIMITED;
+    }
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    root: Root,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or all its problems.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        Self::parse(&file.display().to_string(), &plimsoll_config::load(file)?)
+    }
+
+    /// Reads and checks the text of a file, which messages call `source`.
+    ///
+    /// # Errors
+    /// All its problems.
+    pub fn parse(source: &str, text: &str) -> Result<Self, ConfigError> {
+        let Read { root, places, problems } = plimsoll_config::read::<Root>(text);
+        let mut checker = Checker::new(&places, problems);
+        check(&root, &mut checker);
+        let problems = checker.into_problems();
+        if problems.is_empty() { Ok(Self { root }) } else { Err(ConfigError::new(source, problems)) }
+    }
+
+    /// A configuration of one service, from arguments. `limits` are in CPUs by customer; `others` is the limit of
+    /// each other customer.
+    ///
+    /// # Errors
+    /// All problems.
+    pub fn simple(
+        service: &str,
+        limits: &[(String, f64)],
+        others: Option<f64>,
+        listen: SocketAddr,
+        admin: Option<SocketAddr>,
+    ) -> Result<Self, ConfigError> {
+        let customers = limits.iter().map(|(name, limit)| {
+            (name.clone(), CustomerConfig { hard_limit: Some(*limit), ..CustomerConfig::default() })
+        });
+        let service_config = ServiceConfig {
+            other_customers: OtherCustomers { hard_limit: others },
+            customers: customers.collect(),
+            ..ServiceConfig::default()
+        };
+        let services = BTreeMap::from([(service.to_owned(), service_config)]);
+        let root = Root { listen, admin: Admin { listen: admin }, services };
+        // The printed file is read again, so that arguments have the checks of a file.
+        Self::parse("command line", &plimsoll_config::print(&root))
+    }
+
+    /// The address for tasks.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.root.listen
+    }
+
+    /// The address of the admin API; `None`: off.
+    #[must_use]
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.root.admin.listen
+    }
+
+    /// The services, by name.
+    #[must_use]
+    pub fn services(&self) -> &BTreeMap<String, ServiceConfig> {
+        &self.root.services
+    }
+
+    /// The configuration as TOML, with every default. Parses to an equal one.
+    #[must_use]
+    pub fn print(&self) -> String {
+        plimsoll_config::print(&self.root)
+    }
+}
+
+fn check(root: &Root, checker: &mut Checker<'_>) {
+    if root.services.is_empty() && checker.is_readable("services") {
+        let help = "add [services.NAME], with a limit such as [services.NAME.customers.acme] hard_limit = 2";
+        checker.report("services", "there is no service", help);
+    }
+    for (path, address) in [("listen", Some(root.listen)), ("admin.listen", root.admin.listen)] {
+        if address.is_some_and(|address| !address.ip().is_loopback()) {
+            let help = "use an address of this machine, such as 127.0.0.1, with a proxy for mutual TLS before it";
+            checker.report(path, "is open to the network, and callers are not authenticated", help);
+        }
+    }
+    for (name, service) in &root.services {
+        let path = format!("services.{name}");
+        if !(MIN_LEASE..=MAX_LEASE).contains(&service.lease) {
+            checker.report(format!("{path}.lease"), "is not from 5s to 1h", "use 60s, unless tasks pause for longer");
+        }
+        if service.customers.len() > MAX_NAMED {
+            let reason = format!("{} customers, and {MAX_NAMED} are the most", service.customers.len());
+            checker.report(format!("{path}.customers"), reason, "use other_customers for those of one limit");
+        }
+        for customer in service.customers.keys() {
+            if customer.is_empty() || customer.len() > MAX_NAME {
+                let path = format!("{path}.customers.{customer}");
+                checker.report(path, "is not the name of a customer", "use 1 to 256 bytes, as requests name it");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_is_read_and_printed_with_every_default() {
+        let text = "[services.shop]\ndry_run = true\n[services.shop.customers.acme]\nhard_limit = 2\n\
+                    [services.shop.other_customers]\nhard_limit = 0.5\n";
+        let config = Config::parse("quota.toml", text).unwrap();
+        let shop = &config.services()["shop"];
+        assert_eq!((shop.customers["acme"].hard_limit, shop.other_customers.hard_limit), (Some(2.0), Some(0.5)));
+        assert!(shop.dry_run && shop.lease == Duration::from_secs(60));
+        let printed = config.print();
+        assert!(printed.contains("listen = \"127.0.0.1:9800\"") && printed.contains("lease = \"1m\""), "{printed}");
+        assert_eq!(Config::parse("printed", &printed), Ok(config));
+    }
+
+    #[test]
+    fn every_problem_is_reported_at_its_place() {
+        let text = "listen = \"0.0.0.0:9800\"\n[services.shop]\nlease = \"1s\"\n[services.shop.customers.acme]\n\
+                    hard_limit = -2\nhard_limt = 3\n";
+        let error = Config::parse("quota.toml", text).unwrap_err().to_string();
+        for line in [
+            "quota.toml:1:10: listen: is open to the network",
+            "quota.toml:3:9: services.shop.lease: is not from 5s to 1h",
+            "quota.toml:5:14: services.shop.customers.acme.hard_limit: is not a number of CPUs",
+            "hard_limt",
+        ] {
+            assert!(error.contains(line), "no {line:?} in\n{error}");
+        }
+        let error = Config::parse("quota.toml", "").unwrap_err().to_string();
+        assert!(error.contains("services: there is no service"), "{error}");
+    }
+
+    #[test]
+    fn arguments_have_the_checks_of_a_file() {
+        let simple = |limit| Config::simple("shop", &[("acme".to_owned(), limit)], Some(0.5), DEFAULT_LISTEN, None);
+        assert_eq!(simple(2.0).unwrap().services()["shop"].customers["acme"].hard_limit, Some(2.0));
+        assert!(simple(f64::NAN).is_err() && simple(-1.0).is_err());
+    }
+}

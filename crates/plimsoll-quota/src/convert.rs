@@ -1,0 +1,151 @@
+//! Messages of the stream to those of the core, and back. A value that makes no sense is an error that names
+//! the field.
+
+use std::time::Duration;
+
+use plimsoll_core::Criticality;
+use plimsoll_core::quota::{self, CustomerId, Cut};
+use thiserror::Error;
+
+use crate::message;
+
+const LEVELS: usize = Criticality::ALL.len();
+/// The longest name of a customer, a service or a task, in bytes.
+const MAX_NAME: usize = 256;
+/// The largest demand of a customer at a task, in µCPU: a million CPUs.
+const MAX_DEMAND: u64 = 1 << 40;
+
+/// The reason why a message is refused. The stream ends.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub(crate) enum Invalid {
+    #[error("{field}: {reason}")]
+    Field { field: &'static str, reason: String },
+    #[error("epoch: {got} is not that of this owner, {expected}")]
+    Epoch { expected: u64, got: u64 },
+}
+
+fn field(field: &'static str, reason: impl Into<String>) -> Invalid {
+    Invalid::Field { field, reason: reason.into() }
+}
+
+/// A name as a message has it.
+pub(crate) fn check_name(of: &'static str, name: &[u8], may_be_empty: bool) -> Result<(), Invalid> {
+    if name.is_empty() && !may_be_empty {
+        return Err(field(of, "is empty"));
+    }
+    if name.len() > MAX_NAME {
+        return Err(field(of, format!("has {} bytes, and {MAX_NAME} are the most", name.len())));
+    }
+    Ok(())
+}
+
+/// The first message of a task.
+pub(crate) fn check_hello(hello: &message::Hello) -> Result<(), Invalid> {
+    check_name("hello.service", hello.service.as_bytes(), false)?;
+    check_name("hello.instance", hello.instance.as_bytes(), false)?;
+    if !(hello.cpus > 0.0 && hello.cpus.is_finite()) {
+        return Err(field("hello.cpus", format!("{} is not a number of CPUs", hello.cpus)));
+    }
+    if hello.holds.len() > quota::Holder::MAX_CUSTOMERS {
+        let most = quota::Holder::MAX_CUSTOMERS;
+        return Err(field("hello.holds", format!("{} customers, and {most} are the most", hello.holds.len())));
+    }
+    hello.holds.iter().try_for_each(|hold| check_name("hello.holds.name", &hold.name, true))
+}
+
+/// An entry of a report, about the customer with this number at the owner.
+pub(crate) fn report_entry(entry: &message::ReportEntry, customer: CustomerId) -> Result<quota::ReportEntry, Invalid> {
+    let demand: [u64; LEVELS] = entry.demand.as_slice().try_into().map_err(|_| {
+        let found = entry.demand.len();
+        field("report.entries.demand", format!("{found} numbers where one for each of {LEVELS} criticalities is due"))
+    })?;
+    if let Some(most) = demand.iter().find(|demand| **demand > MAX_DEMAND) {
+        return Err(field("report.entries.demand", format!("{most} µCPU is more than {MAX_DEMAND}")));
+    }
+    let &message::ReportEntry { cost, lacking, used, .. } = entry;
+    Ok(quota::ReportEntry { customer, demand, cost, lacking, used: used.min(MAX_DEMAND) })
+}
+
+/// An assignment of the core, of which `id` knows the task's numbers. A customer that the task has dropped is
+/// left out.
+pub(crate) fn assignment(
+    epoch: u64,
+    assignment: &quota::Assignment,
+    id: impl Fn(CustomerId) -> Option<u32>,
+) -> message::Assignment {
+    let quota::Assignment { number, answers, lease, tasks, entries } = assignment;
+    let entry = |entry: &quota::AssignmentEntry| {
+        let &quota::AssignmentEntry { customer, limit, rate, credit, cut, is_dry_run } = entry;
+        let cut = (cut != Cut::NONE).then_some(message::Cut { rank: cut.rank as u32, part: cut.part });
+        Some(message::AssignmentEntry { id: id(customer)?, limit, rate, credit, cut, dry_run: is_dry_run })
+    };
+    message::Assignment {
+        epoch,
+        number: *number,
+        answers: *answers,
+        lease_ms: lease.as_millis().try_into().unwrap_or(u32::MAX),
+        tasks: *tasks,
+        entries: entries.iter().filter_map(entry).collect(),
+    }
+}
+
+/// An assignment for the core of a task.
+pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::Assignment, Invalid> {
+    let message::Assignment { number, answers, lease_ms, tasks, entries, .. } = assignment;
+    let entry = |entry: &message::AssignmentEntry| {
+        let &message::AssignmentEntry { id, limit, rate, credit, ref cut, dry_run } = entry;
+        let cut = match cut {
+            None => Cut::NONE,
+            Some(message::Cut { rank, part }) => {
+                let rank = usize::try_from(*rank).ok().filter(|rank| *rank < LEVELS);
+                let rank = rank.ok_or_else(|| field("assignment.entries.cut.rank", "is no criticality"))?;
+                if !(0.0..=1.0).contains(part) {
+                    return Err(field("assignment.entries.cut.part", format!("{part} is not from 0 to 1")));
+                }
+                Cut { rank, part: *part }
+            }
+        };
+        Ok(quota::AssignmentEntry { customer: CustomerId(id), limit, rate, credit, cut, is_dry_run: dry_run })
+    };
+    Ok(quota::Assignment {
+        number: *number,
+        answers: *answers,
+        lease: Duration::from_millis(u64::from(*lease_ms)),
+        tasks: *tasks,
+        entries: entries.iter().map(entry).collect::<Result<_, _>>()?,
+    })
+}
+
+/// The first message of a task to its owner.
+pub(crate) fn hello(
+    service: &str,
+    instance: &str,
+    speed: f64,
+    hello: quota::Introduced<quota::Hello>,
+) -> message::Hello {
+    let quota::Introduced { message: quota::Hello { cpus, tasks, holds }, names } = hello;
+    // Both are in the same order.
+    let holds = holds.iter().zip(names);
+    let holds = holds.map(|(hold, (id, name))| message::Hold { id: id.0, name: name.into_vec(), rate: hold.rate });
+    let (service, instance) = (service.to_owned(), instance.to_owned());
+    message::Hello { service, instance, cpus, speed, tasks, holds: holds.collect() }
+}
+
+/// A report of a task.
+pub(crate) fn report(epoch: u64, report: quota::Introduced<quota::Report>) -> message::Report {
+    let quota::Introduced { message: quota::Report { number, acknowledged, entries, dropped }, names } = report;
+    // Both are in the same order.
+    let mut names = names.into_iter().peekable();
+    let entry = |entry: quota::ReportEntry| {
+        let quota::ReportEntry { customer, demand, cost, lacking, used } = entry;
+        let name = names.next_if(|(id, _)| *id == customer).map(|(_, name)| name.into_vec());
+        message::ReportEntry { id: customer.0, name, demand: demand.to_vec(), cost, lacking, used }
+    };
+    message::Report {
+        epoch,
+        number,
+        acknowledged,
+        entries: entries.into_iter().map(entry).collect(),
+        dropped: dropped.into_iter().map(|customer| customer.0).collect(),
+    }
+}

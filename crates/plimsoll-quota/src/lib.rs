@@ -1,0 +1,25 @@
+//! Quotas over a fleet: one limit of a customer for all tasks of a service.
+//!
+//! ```text
+//! service.rs   one service: its owner, its limits, its tasks     no clock, no socket
+//! server.rs    streams of tasks, timers                          client.rs   the stream of a task
+//! api.rs       state, changes of limits, metrics                 config.rs   the file
+//! ```
+//!
+//! The decisions are those of [`plimsoll_core::quota`]. A service takes part with a [`Client`] beside its
+//! [`ServerLayer`](plimsoll::server::ServerLayer).
+#![forbid(unsafe_code)]
+
+mod api;
+mod client;
+pub mod config;
+mod convert;
+mod dictionary;
+mod limits;
+mod message;
+mod metrics;
+mod server;
+mod service;
+
+pub use client::{Client, InvalidClient};
+pub use server::{Listening, Server};

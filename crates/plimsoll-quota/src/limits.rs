@@ -1,0 +1,119 @@
+//! The limits of a service: those of the file, and changes by an operator that end by themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_core::Timestamp;
+
+use crate::config::ServiceConfig;
+use crate::message::{Limit, Limits};
+
+/// The limit of a customer that has none, in µCPU: above any rate.
+const UNLIMITED: u64 = 1 << 50;
+/// µCPU of a CPU.
+const MICROS: f64 = 1e6;
+
+/// A limit by an operator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Override {
+    /// In µCPU.
+    pub(crate) limit: u64,
+    pub(crate) until: Timestamp,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct ServiceLimits {
+    config: ServiceConfig,
+    overrides: BTreeMap<Box<[u8]>, Override>,
+}
+
+impl ServiceLimits {
+    pub(crate) fn new(config: ServiceConfig) -> Self {
+        Self { config, overrides: BTreeMap::new() }
+    }
+
+    pub(crate) fn set_config(&mut self, config: ServiceConfig) {
+        self.config = config;
+    }
+
+    pub(crate) fn config(&self) -> &ServiceConfig {
+        &self.config
+    }
+
+    pub(crate) fn set_override(&mut self, name: &[u8], to: Option<Override>) {
+        match to {
+            Some(to) => drop(self.overrides.insert(name.into(), to)),
+            None => drop(self.overrides.remove(name)),
+        }
+    }
+
+    pub(crate) fn override_of(&self, name: &[u8]) -> Option<Override> {
+        self.overrides.get(name).copied()
+    }
+
+    /// Whether the name has a limit of its own.
+    pub(crate) fn is_named(&self, name: &[u8]) -> bool {
+        self.overrides.contains_key(name) || self.of_file(name).is_some()
+    }
+
+    /// The limit of a customer, in µCPU; `None`: no limit.
+    pub(crate) fn of(&self, name: &[u8]) -> Option<u64> {
+        let by_operator = self.overrides.get(name).map(|to| to.limit);
+        by_operator.or_else(|| self.of_file(name)).or_else(|| self.others())
+    }
+
+    /// The same as a number for the owner.
+    pub(crate) fn at_owner(&self, name: &[u8]) -> u64 {
+        self.of(name).unwrap_or(UNLIMITED)
+    }
+
+    /// Whether refusals of a customer are only counted.
+    pub(crate) fn is_dry_run(&self, name: &[u8]) -> bool {
+        let own = std::str::from_utf8(name).ok().and_then(|name| self.config.customers.get(name));
+        self.config.dry_run || own.is_some_and(|own| own.dry_run)
+    }
+
+    /// Ends the changes whose time is over; whether there was one.
+    pub(crate) fn end_overrides(&mut self, now: Timestamp) -> bool {
+        let before = self.overrides.len();
+        self.overrides.retain(|_, to| to.until > now);
+        before != self.overrides.len()
+    }
+
+    /// The end of the first change to end.
+    pub(crate) fn next_end(&self) -> Option<Timestamp> {
+        self.overrides.values().map(|to| to.until).min()
+    }
+
+    /// The names with a limit of their own.
+    pub(crate) fn names(&self) -> BTreeSet<Vec<u8>> {
+        let of_file = self.config.customers.keys().map(|name| name.clone().into_bytes());
+        of_file.chain(self.overrides.keys().map(|name| name.to_vec())).collect()
+    }
+
+    /// Their number.
+    pub(crate) fn named(&self) -> usize {
+        self.names().len()
+    }
+
+    /// All limits, for tasks.
+    pub(crate) fn message(&self, epoch: u64, tasks: u32) -> Limits {
+        let named = self.names().into_iter().filter_map(|name| Some(Limit { limit: self.of(&name)?, name }));
+        Limits { epoch, tasks, others: self.others(), named: named.collect() }
+    }
+
+    /// The limit of a customer's own table; `None` without one.
+    fn of_file(&self, name: &[u8]) -> Option<u64> {
+        let own = self.config.customers.get(std::str::from_utf8(name).ok()?)?;
+        Some(own.hard_limit.map_or(UNLIMITED, micros))
+    }
+
+    fn others(&self) -> Option<u64> {
+        self.config.other_customers.hard_limit.map(micros)
+    }
+}
+
+/// A limit in CPUs as µCPU.
+pub(crate) fn micros(cpus: f64) -> u64 {
+    ((cpus * MICROS).round() as u64).min(UNLIMITED)
+}

@@ -1,0 +1,185 @@
+//! The metrics of a quota server, in the OpenMetrics text format.
+//!
+//! Customers are many, so each metric of a customer is for the [`TOP`] with the highest demand.
+
+use std::fmt;
+
+use plimsoll_core::Criticality;
+use plimsoll_core::quota::Cut;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use crate::api::heaviest;
+use crate::server::Services;
+use crate::service::{Counts, CustomerView};
+
+/// Customers of each service that have metrics.
+const TOP: usize = 50;
+/// µCPU of a CPU.
+const MICROS: f64 = 1e6;
+
+/// All metrics.
+pub(crate) fn encode(services: &Services) -> String {
+    let mut registry = Registry::with_prefix("plimsoll_quota");
+    registry.register_collector(Box::new(Scrape::of(services)));
+    let mut out = String::new();
+    text::encode(&mut out, &registry).expect("writing to a string does not fail");
+    out
+}
+
+/// A service at one time.
+#[derive(Debug)]
+struct Seen {
+    name: String,
+    tasks: u32,
+    is_unsure: bool,
+    counts: Counts,
+    customers: Vec<CustomerView>,
+}
+
+#[derive(Debug)]
+struct Scrape(Vec<Seen>);
+
+impl Scrape {
+    fn of(services: &Services) -> Self {
+        let seen = services.all().into_iter().map(|(name, hosted)| {
+            let service = hosted.lock();
+            let (tasks, is_unsure, counts) = (service.tasks(), service.is_unsure(), service.counts());
+            Seen { name, tasks, is_unsure, counts, customers: heaviest(&service, TOP) }
+        });
+        Self(seen.collect())
+    }
+}
+
+/// A metric: name, kind, labels, help, and its samples of a service.
+struct Metric {
+    name: &'static str,
+    kind: MetricType,
+    labels: &'static [&'static str],
+    help: &'static str,
+    samples: fn(&Seen) -> Vec<(Vec<String>, f64)>,
+}
+
+const METRICS: &[Metric] = &[
+    Metric {
+        name: "tasks",
+        kind: MetricType::Gauge,
+        labels: &["service"],
+        help: "Tasks with a lease",
+        samples: |seen| vec![(Vec::new(), f64::from(seen.tasks))],
+    },
+    Metric {
+        name: "unsure",
+        kind: MetricType::Gauge,
+        labels: &["service"],
+        help: "1 while tasks may hold rates that this server does not know",
+        samples: |seen| vec![(Vec::new(), f64::from(u8::from(seen.is_unsure)))],
+    },
+    Metric {
+        name: "streams_total",
+        kind: MetricType::Counter,
+        labels: &["service", "result"],
+        help: "Streams of tasks: joined, and ended for an error of the task",
+        samples: |seen| {
+            let Counts { joined, invalid, slow, .. } = seen.counts;
+            let of = [("joined", joined), ("invalid", invalid), ("slow", slow)];
+            of.map(|(result, count)| (vec![result.to_owned()], count as f64)).into()
+        },
+    },
+    Metric {
+        name: "reports_total",
+        kind: MetricType::Counter,
+        labels: &["service"],
+        help: "Reports of tasks",
+        samples: |seen| vec![(Vec::new(), seen.counts.reports as f64)],
+    },
+    Metric {
+        name: "assignments_total",
+        kind: MetricType::Counter,
+        labels: &["service"],
+        help: "Assignments to tasks",
+        samples: |seen| vec![(Vec::new(), seen.counts.assignments as f64)],
+    },
+    Metric {
+        name: "limit_cpus",
+        kind: MetricType::Gauge,
+        labels: &["service", "customer"],
+        help: "Limit of a customer over all tasks",
+        samples: |seen| by_customer(seen, |of| of.has_limit.then_some(of.state.limit as f64 / MICROS)),
+    },
+    Metric {
+        name: "offered_cpus",
+        kind: MetricType::Gauge,
+        labels: &["service", "customer", "criticality"],
+        help: "Demand of a customer over all tasks, refused requests included",
+        samples: |seen| {
+            let levels = |of: &CustomerView| {
+                let (name, demand) = (of.name.escape_ascii().to_string(), of.state.demand);
+                let each = Criticality::ALL.into_iter().zip(demand);
+                each.map(move |(level, demand)| (vec![name.clone(), level.name().to_owned()], demand as f64 / MICROS))
+            };
+            seen.customers.iter().flat_map(levels).collect()
+        },
+    },
+    Metric {
+        name: "used_cpus",
+        kind: MetricType::Gauge,
+        labels: &["service", "customer"],
+        help: "Costs of admitted requests of a customer over all tasks, by the last reports",
+        samples: |seen| by_customer(seen, |of| Some(of.used as f64 / MICROS)),
+    },
+    Metric {
+        name: "held_cpus",
+        kind: MetricType::Gauge,
+        labels: &["service", "customer"],
+        help: "Sum of the rates that tasks may be using",
+        samples: |seen| by_customer(seen, |of| Some(of.state.held as f64 / MICROS)),
+    },
+    Metric {
+        name: "cut",
+        kind: MetricType::Gauge,
+        labels: &["service", "customer", "criticality"],
+        help: "Part of the criticality that is admitted; all below it are refused. Absent: no cut",
+        samples: |seen| {
+            let cut = |of: &CustomerView| {
+                let cut = Some(of.state.cut).filter(|cut| *cut != Cut::NONE)?;
+                let level = Criticality::ALL[cut.rank].name().to_owned();
+                Some((vec![of.name.escape_ascii().to_string(), level], f64::from(cut.part)))
+            };
+            seen.customers.iter().filter_map(cut).collect()
+        },
+    },
+];
+
+fn by_customer(seen: &Seen, value: impl Fn(&CustomerView) -> Option<f64>) -> Vec<(Vec<String>, f64)> {
+    let samples = seen.customers.iter().filter_map(|of| Some((vec![of.name.escape_ascii().to_string()], value(of)?)));
+    samples.collect()
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for metric in METRICS {
+            let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
+            let mut encoder = encoder.encode_descriptor(name, metric.help, None, metric.kind)?;
+            for seen in &self.0 {
+                for (labels, value) in (metric.samples)(seen) {
+                    let values = std::iter::once(&seen.name).chain(&labels);
+                    let labels: Vec<(&str, &str)> =
+                        metric.labels.iter().copied().zip(values.map(String::as_str)).collect();
+                    write(&mut encoder, metric.kind, &labels, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(encoder: &mut MetricEncoder<'_>, kind: MetricType, labels: &[(&str, &str)], value: f64) -> fmt::Result {
+    let mut encoder = encoder.encode_family(&labels)?;
+    match kind {
+        MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, f64>(&value, None),
+        _ => encoder.encode_gauge(&value),
+    }
+}

@@ -1,0 +1,297 @@
+//! The quota server: streams of tasks to their services, and a timer for each service.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::StreamExt as _;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use plimsoll::server::{DrainEnd, Lifecycle, ServeConfig, ServerLayer, serve};
+use plimsoll_core::Timestamp;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::config::Config;
+use crate::message::{FromTask, JOIN, ToOwner, ToTask};
+use crate::service::{MAX_QUEUE, Service, StreamError, StreamId};
+
+/// Time for the first message of a stream.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// The path that answers whether the server takes streams.
+const READINESS: &str = "/readyz";
+
+/// A service, and the wake-up of its timer.
+#[derive(Debug)]
+pub(crate) struct Hosted {
+    service: Mutex<Service>,
+    /// The timer is to look again.
+    is_due: Notify,
+}
+
+impl Hosted {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Service> {
+        self.service.lock()
+    }
+
+    /// Calls with the service, whose timer then looks again.
+    pub(crate) fn change<R>(&self, call: impl FnOnce(&mut Service) -> R) -> R {
+        let result = call(&mut self.lock());
+        self.is_due.notify_one();
+        result
+    }
+}
+
+/// The services of a server.
+#[derive(Debug)]
+pub(crate) struct Services {
+    origin: Instant,
+    /// The owners' number: milliseconds since the Unix epoch at the start.
+    epoch: u64,
+    services: RwLock<BTreeMap<String, Arc<Hosted>>>,
+}
+
+impl Services {
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_origin(self.origin.elapsed())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Hosted>> {
+        self.services.read().get(name).cloned()
+    }
+
+    /// All services, by name.
+    pub(crate) fn all(&self) -> BTreeMap<String, Arc<Hosted>> {
+        self.services.read().clone()
+    }
+}
+
+/// A quota server. It runs until its [`Lifecycle`] has drained.
+#[derive(Clone, Debug)]
+pub struct Server {
+    services: Arc<Services>,
+    lifecycle: Lifecycle,
+}
+
+/// The addresses of a server.
+#[derive(Debug)]
+pub struct Listening {
+    /// Streams of tasks.
+    pub tasks: TcpListener,
+    /// The API; `None`: off.
+    pub admin: Option<TcpListener>,
+}
+
+impl Listening {
+    /// Binds the addresses of a configuration.
+    ///
+    /// # Errors
+    /// An address cannot be bound; the error names it.
+    pub async fn bind(config: &Config) -> io::Result<Self> {
+        let admin = match config.admin() {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        Ok(Self { tasks: bind(config.listen()).await?, admin })
+    }
+}
+
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| io::Error::new(error.kind(), format!("cannot listen at {address}: {error}")))
+}
+
+impl Server {
+    /// A server with the services of a configuration. Call it within a runtime.
+    #[must_use]
+    pub fn new(config: &Config, lifecycle: Lifecycle) -> Self {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        let services = Services { origin: Instant::now(), epoch, services: RwLock::default() };
+        let server = Self { services: Arc::new(services), lifecycle };
+        server.reload(config);
+        server
+    }
+
+    /// Takes other limits. Returns the settings that need a restart.
+    pub fn reload(&self, config: &Config) -> Vec<String> {
+        let mut waiting = Vec::new();
+        let now = self.services.now();
+        let mut services = self.services.services.write();
+        // Streams of a removed service end with it.
+        services.retain(|name, _| config.services().contains_key(name));
+        for (name, of) in config.services() {
+            let Some(hosted) = services.get(name) else {
+                let service = Mutex::new(Service::new(now, self.services.epoch, of.clone()));
+                let hosted = Arc::new(Hosted { service, is_due: Notify::new() });
+                tokio::spawn(keep_time(Arc::clone(&self.services), Arc::downgrade(&hosted)));
+                services.insert(name.clone(), hosted);
+                continue;
+            };
+            hosted.change(|service| {
+                let before = service.config();
+                if before.lease != of.lease {
+                    waiting.push(format!("services.{name}.lease"));
+                }
+                if before.outlook != of.outlook {
+                    waiting.push(format!("services.{name}.outlook"));
+                }
+                service.set_config(now, of.clone());
+            });
+        }
+        waiting
+    }
+
+    /// Serves tasks, and the API, until the drain has ended.
+    pub async fn serve(self, listening: Listening) -> DrainEnd {
+        let Self { services, lifecycle } = self;
+        let layer = ServerLayer::builder(lifecycle.clone()).admission(None).readiness_path(READINESS).build();
+        let rpc = {
+            let services = Arc::clone(&services);
+            tower::service_fn(move |request| answer(Arc::clone(&services), request))
+        };
+        lifecycle.ready();
+        let tasks = serve([listening.tasks], rpc, layer, ServeConfig::default());
+        let ended = Notify::new();
+        let admin = async {
+            if let Some(listener) = listening.admin {
+                crate::api::serve(listener, services, lifecycle, ended.notified()).await;
+            }
+        };
+        let tasks = async {
+            let end = tasks.await;
+            ended.notify_one();
+            end
+        };
+        tokio::join!(tasks, admin).0
+    }
+}
+
+/// Calls a service when it is time, until it is removed.
+async fn keep_time(services: Arc<Services>, hosted: std::sync::Weak<Hosted>) {
+    loop {
+        let Some(hosted) = hosted.upgrade() else { return };
+        let due = {
+            let mut service = hosted.lock();
+            let now = services.now();
+            if service.poll_timeout() <= now {
+                service.handle_timeout(now);
+            }
+            service.poll_timeout().since(Timestamp::ZERO)
+        };
+        tokio::select! {
+            () = sleep_until(services.origin + due) => {}
+            () = hosted.is_due.notified() => {}
+        }
+    }
+}
+
+/// Answers a request of a task.
+async fn answer(
+    services: Arc<Services>,
+    request: Request<Incoming>,
+) -> Result<Response<tonic::body::Body>, Infallible> {
+    if request.uri().path() != JOIN {
+        let status = Status::unimplemented(format!("no such method: {}", request.uri().path()));
+        return Ok(status.into_http());
+    }
+    let codec: ProstCodec<ToTask, ToOwner> = ProstCodec::default();
+    Ok(Grpc::new(codec).streaming(Join(services), request).await)
+}
+
+/// The method `Join`.
+struct Join(Arc<Services>);
+
+/// Messages to a task; an error is the last one.
+type Answers = Pin<Box<dyn futures_util::Stream<Item = Result<ToTask, Status>> + Send>>;
+
+impl StreamingService<ToOwner> for Join {
+    type Response = ToTask;
+    type ResponseStream = Answers;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Answers>, Status>> + Send>>;
+
+    fn call(&mut self, request: tonic::Request<Streaming<ToOwner>>) -> Self::Future {
+        Box::pin(join(Arc::clone(&self.0), request.into_inner()))
+    }
+}
+
+async fn join(services: Arc<Services>, mut messages: Streaming<ToOwner>) -> Result<tonic::Response<Answers>, Status> {
+    let first = timeout(HELLO_TIMEOUT, messages.message()).await;
+    let first = first.map_err(|_| Status::deadline_exceeded("no hello within 5 s"))??;
+    let Some(ToOwner { message: Some(FromTask::Hello(hello)) }) = first else {
+        return Err(Status::invalid_argument("the first message of a stream is to be a hello"));
+    };
+    let hosted = services.get(&hello.service).ok_or_else(|| {
+        let known: Vec<String> = services.all().into_keys().collect();
+        let known = known.join(", ");
+        Status::not_found(format!("hello.service: no service {:?} here; there are: {known}", hello.service))
+    })?;
+    let (queue, answers) = mpsc::channel(MAX_QUEUE);
+    let id = hosted.change(|service| service.join(services.now(), &hello, queue)).map_err(status)?;
+    tracing::info!(service = hello.service, instance = hello.instance, cpus = hello.cpus, "task joined");
+    let left = Left { hosted: Arc::clone(&hosted), id };
+    let reports = async move { read(&services, &hosted, id, messages).await.err() };
+    // The reports end with an error, or the queue does.
+    let errors = futures_util::stream::once(reports).filter_map(async |error| error.map(Err));
+    let answers = ReceiverStream::new(answers).map(Ok);
+    let both = futures_util::stream::select(answers, errors);
+    let until_error = both.scan((left, false), |(_, is_over), answer| {
+        let next = (!*is_over).then_some(answer);
+        *is_over |= next.as_ref().is_some_and(Result::is_err);
+        std::future::ready(next)
+    });
+    Ok(tonic::Response::new(Box::pin(until_error)))
+}
+
+/// Reads the reports of a task until its stream ends.
+async fn read(
+    services: &Services,
+    hosted: &Hosted,
+    id: StreamId,
+    mut messages: Streaming<ToOwner>,
+) -> Result<(), Status> {
+    loop {
+        let message = match messages.message().await {
+            Ok(Some(message)) => message,
+            Ok(None) => return Err(Status::ok("")),
+            Err(status) => return Err(status),
+        };
+        let Some(FromTask::Report(report)) = message.message else {
+            return Err(Status::invalid_argument("after the hello each message is to be a report"));
+        };
+        hosted.change(|service| service.report(services.now(), id, &report)).map_err(status)?;
+    }
+}
+
+fn status(error: StreamError) -> Status {
+    let text = error.to_string();
+    tracing::debug!(error = text, "stream ended");
+    match error {
+        StreamError::Replaced => Status::aborted(text),
+        StreamError::Slow => Status::resource_exhausted(text),
+        StreamError::Lease => Status::unavailable(text),
+        _ => Status::invalid_argument(text),
+    }
+}
+
+/// Ends the stream at its service when it is dropped.
+struct Left {
+    hosted: Arc<Hosted>,
+    id: StreamId,
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.hosted.change(|service| service.leave(self.id));
+    }
+}

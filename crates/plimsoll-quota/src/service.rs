@@ -1,0 +1,473 @@
+//! One service: the owner of its limits, and the tasks with their streams.
+//!
+//! It maps names to the numbers of the owner, and puts messages into the queues of the streams, in the order
+//! in which the owner makes them. A task that does not read its queue loses its stream.
+//!
+//! Names come from requests of strangers. The number of customers is bounded: beyond [`MAX_CUSTOMERS`] all
+//! further ones count as requests without a customer. A customer without a limit of its own is forgotten
+//! when no task knows it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use plimsoll_core::Timestamp;
+use plimsoll_core::quota::{self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, TaskId};
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+use crate::config::ServiceConfig;
+use crate::convert::{self, Invalid};
+use crate::dictionary::Dictionary;
+use crate::limits::{Override, ServiceLimits};
+use crate::message::{FromOwner, Hello, Report, ToTask};
+
+/// Customers of a service: names come from strangers.
+pub(crate) const MAX_CUSTOMERS: usize = 100_000;
+/// Messages that wait for a task which does not read.
+pub(crate) const MAX_QUEUE: usize = 64;
+
+/// The queue of a stream.
+pub(crate) type Queue = mpsc::Sender<ToTask>;
+
+/// The reason why a stream ends.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub(crate) enum StreamError {
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error("report: {0}")]
+    Report(#[from] ReportError),
+    #[error("report.entries.id: {0} was never named on this stream")]
+    Unnamed(u32),
+    #[error("report.entries.id: {0} and its customer are there already")]
+    Twice(u32),
+    #[error("report.entries.id: {0} is one customer too many at a task")]
+    TooMany(u32),
+    #[error("another task has joined by the name of this one")]
+    Replaced,
+    #[error("the task does not read its stream: {MAX_QUEUE} messages wait")]
+    Slow,
+    #[error("the lease of the task is over")]
+    Lease,
+}
+
+/// A stream of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamId {
+    pub(crate) task: TaskId,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Customer {
+    name: Box<[u8]>,
+    /// Streams that know it.
+    streams: u32,
+    /// Costs of admitted requests at all tasks, in µCPU.
+    used: u64,
+    is_free: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    number: u64,
+    queue: Queue,
+    dictionary: Dictionary,
+}
+
+#[derive(Debug)]
+struct Task {
+    instance: Arc<str>,
+    cpus: f64,
+    stream: Option<Stream>,
+}
+
+/// A customer of a service, for the API.
+#[derive(Clone, Debug)]
+pub(crate) struct CustomerView {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) state: CustomerState,
+    pub(crate) used: u64,
+    pub(crate) has_limit: bool,
+    pub(crate) is_dry_run: bool,
+    pub(crate) by_operator: Option<Override>,
+}
+
+/// Events since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) joined: u64,
+    pub(crate) reports: u64,
+    pub(crate) assignments: u64,
+    /// Streams that ended for an error of the task.
+    pub(crate) invalid: u64,
+    /// Streams that ended because the task did not read.
+    pub(crate) slow: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Service {
+    epoch: u64,
+    owner: Owner,
+    limits: ServiceLimits,
+    by_name: HashMap<Box<[u8]>, CustomerId>,
+    customers: Vec<Customer>,
+    free: Vec<CustomerId>,
+    /// Customers that no stream knows any more, and tasks may still hold.
+    unknown: Vec<CustomerId>,
+    tasks: HashMap<TaskId, Task>,
+    by_instance: HashMap<Arc<str>, TaskId>,
+    streams: u64,
+    counts: Counts,
+}
+
+impl Service {
+    /// A service without tasks. `epoch` is the number of its owner, above that of each earlier one.
+    pub(crate) fn new(now: Timestamp, epoch: u64, config: ServiceConfig) -> Self {
+        let owner = OwnerConfig { lease: config.lease, outlook: config.outlook };
+        let mut service = Self {
+            epoch,
+            owner: Owner::new(now, owner),
+            limits: ServiceLimits::new(config),
+            by_name: HashMap::new(),
+            customers: Vec::new(),
+            free: Vec::new(),
+            unknown: Vec::new(),
+            tasks: HashMap::new(),
+            by_instance: HashMap::new(),
+            streams: 0,
+            counts: Counts::default(),
+        };
+        service.add_named(now);
+        service
+    }
+
+    /// A task joins; messages to it go to `queue`, the limits first.
+    pub(crate) fn join(&mut self, now: Timestamp, hello: &Hello, queue: Queue) -> Result<StreamId, StreamError> {
+        let joined = self.try_join(now, hello, queue);
+        self.counts.joined += u64::from(joined.is_ok());
+        self.counts.invalid += u64::from(joined.is_err());
+        joined
+    }
+
+    fn try_join(&mut self, now: Timestamp, hello: &Hello, queue: Queue) -> Result<StreamId, StreamError> {
+        convert::check_hello(hello)?;
+        let mut dictionary = Dictionary::default();
+        let mut holds = Vec::with_capacity(hello.holds.len());
+        for hold in &hello.holds {
+            let customer = self.customer(now, &hold.name);
+            if !dictionary.add(hold.id, customer) {
+                // The customers that were added are known to no stream, and are forgotten.
+                return Err(StreamError::Twice(hold.id));
+            }
+            holds.push(quota::Hold { customer, rate: hold.rate });
+        }
+        let former = self.by_instance.remove(&*hello.instance);
+        if let Some(former) = former {
+            self.end_stream(former);
+            self.tasks.remove(&former);
+        }
+        let message = quota::Hello { cpus: hello.cpus, tasks: hello.tasks, holds };
+        let task = self.owner.join(now, &message, former)?;
+        self.streams += 1;
+        dictionary.iter().for_each(|(customer, _)| self.customers[customer.0 as usize].streams += 1);
+        let limits = FromOwner::Limits(self.limits.message(self.epoch, self.owner.tasks()));
+        // The queue is new.
+        let _ = queue.try_send(ToTask { message: Some(limits) });
+        let instance: Arc<str> = hello.instance.as_str().into();
+        self.by_instance.insert(Arc::clone(&instance), task);
+        let stream = Some(Stream { number: self.streams, queue, dictionary });
+        self.tasks.insert(task, Task { instance, cpus: hello.cpus, stream });
+        Ok(StreamId { task, number: self.streams })
+    }
+
+    /// A report on a stream. Its answer goes to the queue of the stream.
+    pub(crate) fn report(&mut self, now: Timestamp, id: StreamId, report: &Report) -> Result<(), StreamError> {
+        self.counts.reports += 1;
+        let answered = self.try_report(now, id, report);
+        match &answered {
+            Ok(()) => {}
+            Err(StreamError::Slow) => self.counts.slow += 1,
+            Err(StreamError::Replaced | StreamError::Lease) => {}
+            Err(_) => self.counts.invalid += 1,
+        }
+        answered
+    }
+
+    fn try_report(&mut self, now: Timestamp, id: StreamId, report: &Report) -> Result<(), StreamError> {
+        let mut stream = self.take_stream(id)?;
+        let answer = self.answer(now, id.task, &mut stream.dictionary, report);
+        let sent = answer.and_then(|answer| {
+            let message = convert::assignment(self.epoch, &answer, |customer| stream.dictionary.id(customer));
+            self.counts.assignments += 1;
+            let message = ToTask { message: Some(FromOwner::Assignment(message)) };
+            stream.queue.try_send(message).map_err(|_| StreamError::Slow)
+        });
+        if let Some(task) = self.tasks.get_mut(&id.task) {
+            task.stream = Some(stream);
+        }
+        sent
+    }
+
+    fn take_stream(&mut self, id: StreamId) -> Result<Stream, StreamError> {
+        let task = self.tasks.get_mut(&id.task).ok_or(StreamError::Lease)?;
+        task.stream.take_if(|stream| stream.number == id.number).ok_or(StreamError::Replaced)
+    }
+
+    fn answer(
+        &mut self,
+        now: Timestamp,
+        task: TaskId,
+        dictionary: &mut Dictionary,
+        report: &Report,
+    ) -> Result<quota::Assignment, StreamError> {
+        let &Report { epoch, number, acknowledged, ref entries, ref dropped } = report;
+        if epoch != self.epoch {
+            return Err(Invalid::Epoch { expected: self.epoch, got: epoch }.into());
+        }
+        for entry in entries {
+            let Some(name) = &entry.name else { continue };
+            convert::check_name("report.entries.name", name, true)?;
+            if dictionary.is_full() {
+                return Err(StreamError::TooMany(entry.id));
+            }
+            let customer = self.customer(now, name);
+            if !dictionary.add(entry.id, customer) {
+                return Err(StreamError::Twice(entry.id));
+            }
+            self.customers[customer.0 as usize].streams += 1;
+        }
+        let convert = |entry: &crate::message::ReportEntry| {
+            let customer = dictionary.customer(entry.id).ok_or(StreamError::Unnamed(entry.id))?;
+            Ok(convert::report_entry(entry, customer)?)
+        };
+        let converted = entries.iter().map(convert).collect::<Result<Vec<_>, StreamError>>()?;
+        let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new() };
+        let answer = self.owner.report(now, task, &message)?;
+        for (entry, of) in entries.iter().zip(&message.entries) {
+            let before = dictionary.set_used(entry.id, of.used);
+            let used = &mut self.customers[of.customer.0 as usize].used;
+            *used = used.saturating_sub(before) + of.used;
+        }
+        for id in dropped {
+            if let Some((customer, used)) = dictionary.remove(*id) {
+                self.leave_customer(customer, used);
+            }
+        }
+        Ok(answer)
+    }
+
+    /// A stream ended.
+    pub(crate) fn leave(&mut self, id: StreamId) {
+        if self.tasks.get(&id.task).and_then(|task| task.stream.as_ref()).is_some_and(|of| of.number == id.number) {
+            self.end_stream(id.task);
+        }
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub(crate) fn poll_timeout(&self) -> Timestamp {
+        let owner = self.owner.poll_timeout();
+        self.limits.next_end().map_or(owner, |end| owner.min(end))
+    }
+
+    /// Ends leases and changes of limits that are over, and sends the assignments that are due.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        if self.limits.end_overrides(now) {
+            self.apply_limits(now);
+        }
+        self.owner.handle_timeout(now);
+        self.forget_tasks();
+        self.forget_customers();
+        while let Some((task, assignment)) = self.owner.poll_assignment() {
+            let stream = self.tasks.get_mut(&task).and_then(|task| task.stream.as_mut());
+            let Some(stream) = stream else { continue };
+            let message = convert::assignment(self.epoch, &assignment, |customer| stream.dictionary.id(customer));
+            self.counts.assignments += 1;
+            if stream.queue.try_send(ToTask { message: Some(FromOwner::Assignment(message)) }).is_err() {
+                self.counts.slow += 1;
+                self.end_stream(task);
+            }
+        }
+    }
+
+    /// Takes other settings. Lease and outlook stay.
+    pub(crate) fn set_config(&mut self, now: Timestamp, config: ServiceConfig) {
+        self.limits.set_config(config);
+        self.apply_limits(now);
+    }
+
+    /// Changes a limit until a time, or ends the change.
+    pub(crate) fn set_override(&mut self, now: Timestamp, name: &[u8], to: Option<Override>) {
+        self.limits.set_override(name, to);
+        self.apply_limits(now);
+    }
+
+    /// Customers with a limit of their own.
+    pub(crate) fn named(&self) -> usize {
+        self.limits.named()
+    }
+
+    pub(crate) fn config(&self) -> &ServiceConfig {
+        self.limits.config()
+    }
+
+    /// Tasks whose lease lasts.
+    pub(crate) fn tasks(&self) -> u32 {
+        self.owner.tasks()
+    }
+
+    /// Whether tasks may hold rates that this owner does not know.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.owner.is_unsure()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// All customers with a limit or with demand.
+    pub(crate) fn customers(&self) -> impl Iterator<Item = CustomerView> {
+        let known = self.customers.iter().zip(0..).filter(|(customer, _)| !customer.is_free);
+        known.map(|(customer, at)| self.view(customer, CustomerId(at)))
+    }
+
+    /// A customer by name.
+    pub(crate) fn customer_named(&self, name: &[u8]) -> Option<CustomerView> {
+        let id = *self.by_name.get(name)?;
+        Some(self.view(&self.customers[id.0 as usize], id))
+    }
+
+    /// The tasks that have demand of a customer or hold a rate: name, demand and rate in µCPU.
+    pub(crate) fn holders(&self, name: &[u8]) -> Vec<(Arc<str>, u64, u32)> {
+        let Some(id) = self.by_name.get(name) else { return Vec::new() };
+        let holders = self.owner.holders(*id);
+        holders
+            .filter_map(|(task, demand, held)| Some((Arc::clone(&self.tasks.get(&task)?.instance), demand, held)))
+            .collect()
+    }
+
+    /// The tasks: name, CPUs, and whether there is a stream.
+    pub(crate) fn instances(&self) -> impl Iterator<Item = (&str, f64, bool)> {
+        self.tasks.values().map(|task| (&*task.instance, task.cpus, task.stream.is_some()))
+    }
+
+    fn view(&self, customer: &Customer, id: CustomerId) -> CustomerView {
+        let name = &customer.name;
+        CustomerView {
+            name: name.clone(),
+            state: self.owner.customer(id),
+            used: customer.used,
+            has_limit: self.limits.of(name).is_some(),
+            is_dry_run: self.limits.is_dry_run(name),
+            by_operator: self.limits.override_of(name),
+        }
+    }
+
+    /// The owner's number of a customer, which is added if it is new.
+    fn customer(&mut self, now: Timestamp, name: &[u8]) -> CustomerId {
+        if let Some(known) = self.by_name.get(name) {
+            return *known;
+        }
+        if self.by_name.len() >= MAX_CUSTOMERS && !self.limits.is_named(name) && !name.is_empty() {
+            return self.customer(now, b"");
+        }
+        let limit = self.limits.at_owner(name);
+        let customer = Customer { name: name.into(), streams: 0, used: 0, is_free: false };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.owner.reuse(now, id, limit);
+                self.customers[id.0 as usize] = customer;
+                id
+            }
+            None => {
+                self.customers.push(customer);
+                self.owner.add_customer(now, limit)
+            }
+        };
+        self.owner.set_dry_run(id, self.limits.is_dry_run(name));
+        self.by_name.insert(name.into(), id);
+        self.unknown.push(id);
+        id
+    }
+
+    fn add_named(&mut self, now: Timestamp) {
+        for name in self.limits.names() {
+            self.customer(now, &name);
+        }
+    }
+
+    /// Hands the limits to the owner and to all tasks.
+    fn apply_limits(&mut self, now: Timestamp) {
+        self.add_named(now);
+        for (customer, at) in self.customers.iter().zip(0..) {
+            if !customer.is_free {
+                if customer.streams == 0 {
+                    // It may have had a limit of its own until now.
+                    self.unknown.push(CustomerId(at));
+                }
+                self.owner.set_limit(CustomerId(at), self.limits.at_owner(&customer.name));
+                self.owner.set_dry_run(CustomerId(at), self.limits.is_dry_run(&customer.name));
+            }
+        }
+        let message = self.limits.message(self.epoch, self.owner.tasks());
+        let message = ToTask { message: Some(FromOwner::Limits(message)) };
+        let streams = self.tasks.iter().filter_map(|(id, task)| Some((*id, task.stream.as_ref()?)));
+        let slow: Vec<TaskId> =
+            streams.filter(|(_, stream)| stream.queue.try_send(message.clone()).is_err()).map(|(id, _)| id).collect();
+        for task in slow {
+            self.counts.slow += 1;
+            self.end_stream(task);
+        }
+    }
+
+    fn end_stream(&mut self, id: TaskId) {
+        let Some(stream) = self.tasks.get_mut(&id).and_then(|task| task.stream.take()) else { return };
+        for (customer, used) in stream.dictionary.iter() {
+            self.leave_customer(customer, used);
+        }
+        self.owner.leave(id);
+    }
+
+    /// A stream knows a customer no more.
+    fn leave_customer(&mut self, id: CustomerId, used: u64) {
+        let customer = &mut self.customers[id.0 as usize];
+        customer.used = customer.used.saturating_sub(used);
+        customer.streams = customer.streams.saturating_sub(1);
+        if customer.streams == 0 {
+            self.unknown.push(id);
+        }
+    }
+
+    /// Removes the tasks whose lease is over.
+    fn forget_tasks(&mut self) {
+        let owner = &self.owner;
+        let over: Vec<TaskId> = self.tasks.keys().copied().filter(|task| !owner.is_joined(*task)).collect();
+        for id in over {
+            self.end_stream(id);
+            if let Some(task) = self.tasks.remove(&id) {
+                self.by_instance.remove(&task.instance);
+            }
+        }
+    }
+
+    /// Removes the customers that no task knows or holds, unless they have a limit of their own.
+    fn forget_customers(&mut self) {
+        let unknown = std::mem::take(&mut self.unknown);
+        for id in unknown {
+            let customer = &mut self.customers[id.0 as usize];
+            if customer.is_free || customer.streams > 0 || self.limits.is_named(&customer.name) {
+                continue;
+            }
+            if self.owner.customer(id).tasks > 0 {
+                self.unknown.push(id);
+                continue;
+            }
+            customer.is_free = true;
+            self.by_name.remove(&customer.name);
+            self.free.push(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! A service and its tasks without sockets.
+
+use std::time::Duration;
+
+use super::*;
+use crate::config::Config;
+use crate::message::{Assignment, AssignmentEntry, Hold, Limits, ReportEntry};
+
+const EPOCH: u64 = 7;
+const FILE: &str =
+    "[services.shop.customers.acme]\nhard_limit = 1\n[services.shop.other_customers]\nhard_limit = 0.5\n";
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
+
+fn config(text: &str) -> ServiceConfig {
+    Config::parse("quota.toml", text).unwrap().services()["shop"].clone()
+}
+
+/// The service after its first five seconds, in which it does not know whether tasks hold rates.
+fn service() -> Service {
+    let mut service = Service::new(at(0), EPOCH, config(FILE));
+    let (queue, _kept) = mpsc::channel(MAX_QUEUE);
+    service.join(at(0), &hello("first"), queue).unwrap();
+    service.handle_timeout(at(6_000));
+    assert!(!service.is_unsure());
+    service
+}
+
+fn hello(instance: &str) -> Hello {
+    Hello {
+        service: "shop".to_owned(),
+        instance: instance.to_owned(),
+        cpus: 1.0,
+        speed: 1.0,
+        tasks: None,
+        holds: Vec::new(),
+    }
+}
+
+/// A task at a service, by its queue.
+struct Task {
+    id: StreamId,
+    queue: mpsc::Receiver<ToTask>,
+    number: u32,
+}
+
+impl Task {
+    fn join(service: &mut Service, now: Timestamp, hello: &Hello) -> Self {
+        let (queue, messages) = mpsc::channel(MAX_QUEUE);
+        let id = service.join(now, hello, queue).unwrap();
+        let mut task = Self { id, queue: messages, number: 0 };
+        assert_eq!(task.limits().epoch, EPOCH);
+        task
+    }
+
+    fn next(&mut self) -> Option<FromOwner> {
+        self.queue.try_recv().ok()?.message
+    }
+
+    fn limits(&mut self) -> Limits {
+        match self.next() {
+            Some(FromOwner::Limits(limits)) => limits,
+            other => panic!("{other:?} in place of limits"),
+        }
+    }
+
+    fn assignment(&mut self) -> Assignment {
+        match self.next() {
+            Some(FromOwner::Assignment(assignment)) => assignment,
+            other => panic!("{other:?} in place of an assignment"),
+        }
+    }
+
+    fn report(
+        &mut self,
+        service: &mut Service,
+        now: Timestamp,
+        entries: Vec<ReportEntry>,
+    ) -> Result<Assignment, StreamError> {
+        self.number += 1;
+        let report = Report { epoch: EPOCH, number: self.number, acknowledged: 0, entries, dropped: Vec::new() };
+        service.report(now, self.id, &report)?;
+        Ok(self.assignment())
+    }
+}
+
+fn entry(id: u32, name: Option<&str>, demand: u64) -> ReportEntry {
+    let name = name.map(|name| name.as_bytes().to_vec());
+    ReportEntry { id, name, demand: vec![0, demand, 0, 0], cost: 1_000, lacking: 0, used: demand }
+}
+
+fn rates(assignment: &Assignment) -> Vec<(u32, u32)> {
+    assignment.entries.iter().map(|&AssignmentEntry { id, rate, .. }| (id, rate)).collect()
+}
+
+fn names(service: &Service) -> Vec<String> {
+    let mut names: Vec<_> = service.customers().map(|of| String::from_utf8_lossy(&of.name).into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn task_gets_the_limits_first_and_its_rates_by_its_own_numbers() {
+    let mut service = service();
+    let (queue, mut messages) = mpsc::channel(MAX_QUEUE);
+    service.join(at(6_000), &hello("a"), queue).unwrap();
+    let Some(FromOwner::Limits(limits)) = messages.try_recv().unwrap().message else { panic!("limits come first") };
+    assert_eq!((limits.epoch, limits.tasks, limits.others), (EPOCH, 2, Some(500_000)));
+    assert_eq!(limits.named, [crate::message::Limit { name: b"acme".to_vec(), limit: 1_000_000 }]);
+
+    let mut task = Task::join(&mut service, at(6_000), &hello("b"));
+    let entries = vec![entry(70, Some("someone"), 100_000), entry(9, Some("acme"), 200_000)];
+    let assignment = task.report(&mut service, at(6_000), entries).unwrap();
+    let [(70, others), (9, acme)] = rates(&assignment)[..] else { panic!("{assignment:?}") };
+    assert!(others >= 100_000 && acme >= 200_000, "{assignment:?}");
+    let acme = service.customer_named(b"acme").unwrap();
+    assert_eq!((acme.state.limit, acme.used, acme.state.tasks), (1_000_000, 200_000, 1));
+    assert_eq!(service.holders(b"acme").len(), 1);
+}
+
+#[test]
+fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
+    let mut service = service();
+    let mut task = Task::join(&mut service, at(6_000), &hello("a"));
+    task.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 200_000)]).unwrap();
+    let before = format!("{:?}", service.customer_named(b"acme").unwrap().state);
+    let good = || Report { epoch: EPOCH, number: 2, acknowledged: 0, entries: Vec::new(), dropped: Vec::new() };
+    let long = "x".repeat(257);
+    for (report, error) in [
+        (Report { epoch: 6, ..good() }, "epoch: 6 is not that of this owner, 7"),
+        (Report { number: 1, ..good() }, "report: report 1 where 2 is due"),
+        (Report { number: 9, ..good() }, "report: report 9 where 2 is due"),
+        (Report { acknowledged: 5, ..good() }, "report: assignment 5 is acknowledged, and those from 0 to 1 were sent"),
+        (Report { entries: vec![entry(2, None, 1)], ..good() }, "report.entries.id: 2 was never named on this stream"),
+        (
+            Report { entries: vec![entry(1, Some("bmce"), 1)], ..good() },
+            "report.entries.id: 1 and its customer are there already",
+        ),
+        (
+            Report { entries: vec![entry(3, Some("acme"), 1)], ..good() },
+            "report.entries.id: 3 and its customer are there already",
+        ),
+        (
+            Report { entries: vec![entry(2, Some(&long), 1)], ..good() },
+            "report.entries.name: has 257 bytes, and 256 are the most",
+        ),
+        (
+            Report { entries: vec![ReportEntry { demand: vec![1], ..entry(1, None, 1) }], ..good() },
+            "report.entries.demand: 1 numbers where one for each of 4 criticalities is due",
+        ),
+        (
+            Report { entries: vec![entry(1, None, u64::MAX)], ..good() },
+            "report.entries.demand: 18446744073709551615 µCPU is more than 1099511627776",
+        ),
+    ] {
+        let answer = service.report(at(6_100), task.id, &report);
+        assert_eq!(answer.unwrap_err().to_string(), error);
+        assert_eq!(format!("{:?}", service.customer_named(b"acme").unwrap().state), before, "{error}");
+    }
+    assert_eq!(service.counts().invalid, 10);
+    task.number = 1;
+    task.report(&mut service, at(6_200), Vec::new()).expect("the stream goes on");
+}
+
+#[test]
+fn hello_without_sense_joins_nothing() {
+    let mut service = service();
+    let hold = |id, name: &str| Hold { id, name: name.as_bytes().to_vec(), rate: 1 };
+    for (hello, error) in [
+        (hello(""), "hello.instance: is empty"),
+        (Hello { cpus: f64::NAN, ..hello("a") }, "hello.cpus: NaN is not a number of CPUs"),
+        (Hello { cpus: -1.0, ..hello("a") }, "hello.cpus: -1 is not a number of CPUs"),
+        (
+            Hello { holds: vec![hold(1, "acme"), hold(2, "acme")], ..hello("a") },
+            "report.entries.id: 2 and its customer are there already",
+        ),
+    ] {
+        let (queue, _messages) = mpsc::channel(MAX_QUEUE);
+        assert_eq!(service.join(at(6_000), &hello, queue).unwrap_err().to_string(), error);
+    }
+    assert_eq!((service.tasks(), service.counts().invalid), (1, 4));
+}
+
+#[test]
+fn task_of_the_same_name_replaces_the_former_and_frees_its_rates() {
+    let mut service = service();
+    let mut former = Task::join(&mut service, at(6_000), &hello("a"));
+    former.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 900_000)]).unwrap();
+    let mut next = Task::join(&mut service, at(6_100), &hello("a"));
+    let state = service.customer_named(b"acme").unwrap();
+    assert_eq!((state.state.held, state.used, service.tasks()), (0, 0, 2));
+    assert_eq!(former.report(&mut service, at(6_200), Vec::new()).unwrap_err(), StreamError::Replaced);
+    assert_eq!(former.queue.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+    next.report(&mut service, at(6_200), vec![entry(1, Some("acme"), 900_000)]).expect("the name is its own");
+}
+
+#[test]
+fn task_that_does_not_read_loses_its_stream_and_others_do_not() {
+    let mut service = service();
+    let mut other = Task::join(&mut service, at(6_000), &hello("other"));
+    let mut slow = Task::join(&mut service, at(6_000), &hello("slow"));
+    let error = (0..=MAX_QUEUE as u32).find_map(|number| {
+        let entries = vec![entry(1, (number == 0).then_some("acme"), 100_000)];
+        let number = number + 1;
+        let report = Report { epoch: EPOCH, number, acknowledged: 0, entries, dropped: Vec::new() };
+        service.report(at(6_000), slow.id, &report).err()
+    });
+    assert_eq!(error, Some(StreamError::Slow));
+    service.leave(slow.id);
+    assert_eq!(service.counts().slow, 1);
+    while slow.next().is_some() {}
+    other.report(&mut service, at(6_100), vec![entry(1, Some("acme"), 100_000)]).expect("it reads");
+}
+
+#[test]
+fn stranger_is_forgotten_when_no_task_knows_it_and_named_customers_stay() {
+    let mut service = service();
+    let mut task = Task::join(&mut service, at(6_000), &hello("a"));
+    task.report(&mut service, at(6_000), vec![entry(1, Some("stranger"), 100_000)]).unwrap();
+    assert_eq!(names(&service), ["acme", "stranger"]);
+    service.leave(task.id);
+    service.handle_timeout(at(7_000));
+    assert_eq!(names(&service), ["acme", "stranger"], "the task may be using its rate");
+    service.handle_timeout(at(67_100));
+    assert_eq!((names(&service), service.tasks()), (vec!["acme".to_owned()], 0));
+    // The number is used again.
+    let mut task = Task::join(&mut service, at(68_000), &hello("b"));
+    task.report(&mut service, at(68_000), vec![entry(1, Some("next"), 100_000)]).unwrap();
+    assert_eq!(service.customers.len(), 2);
+}
+
+#[test]
+fn dropped_customer_may_be_named_again_by_another_number() {
+    let mut service = service();
+    let mut task = Task::join(&mut service, at(6_000), &hello("a"));
+    task.report(&mut service, at(6_000), vec![entry(1, Some("stranger"), 0)]).unwrap();
+    let drop = Report { epoch: EPOCH, number: 2, acknowledged: 1, entries: Vec::new(), dropped: vec![1, 55] };
+    service.report(at(6_100), task.id, &drop).unwrap();
+    service.handle_timeout(at(6_200));
+    assert_eq!(names(&service), ["acme"]);
+    task.assignment();
+    task.number = 2;
+    task.report(&mut service, at(6_300), vec![entry(8_193, Some("stranger"), 100_000)]).expect("it is a new name");
+}
+
+#[test]
+fn customers_beyond_the_bound_are_one_and_named_ones_are_not() {
+    let mut service = service();
+    for stranger in 0..MAX_CUSTOMERS {
+        service.customer(at(6_000), format!("s{stranger}").as_bytes());
+    }
+    let nobody = service.customer(at(6_000), b"");
+    assert_eq!(service.customer(at(6_000), b"one more"), nobody);
+    service.set_override(at(6_000), b"vip", Some(Override { limit: 5, until: at(7_000) }));
+    assert_ne!(service.customer(at(6_000), b"vip"), nobody);
+}
+
+#[test]
+fn limit_by_an_operator_reaches_tasks_and_ends_by_itself() {
+    let mut service = service();
+    let mut task = Task::join(&mut service, at(6_000), &hello("a"));
+    task.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 900_000)]).unwrap();
+    let to = Override { limit: 200_000, until: at(9_000) };
+    service.set_override(at(6_100), b"acme", Some(to));
+    assert_eq!(task.limits().named[0].limit, 200_000);
+    assert!(service.poll_timeout() <= at(6_200));
+    service.handle_timeout(at(6_300));
+    let assignment = task.assignment();
+    assert!(assignment.entries[0].rate <= 200_000 && assignment.entries[0].limit == 200_000, "{assignment:?}");
+    service.handle_timeout(at(9_000));
+    assert_eq!(task.limits().named[0].limit, 1_000_000);
+    assert_eq!(service.customer_named(b"acme").unwrap().by_operator, None);
+}
+
+#[test]
+fn other_settings_reach_tasks_and_a_customer_without_a_table_has_the_limit_of_others() {
+    let mut service = service();
+    let mut task = Task::join(&mut service, at(6_000), &hello("a"));
+    task.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 900_000)]).unwrap();
+    service.set_config(
+        at(6_100),
+        config("[services.shop]\ndry_run = true\n[services.shop.other_customers]\nhard_limit = 0.25\n"),
+    );
+    let limits = task.limits();
+    assert_eq!((limits.named.len(), limits.others), (0, Some(250_000)));
+    service.handle_timeout(at(6_300));
+    let assignment = task.assignment();
+    assert!(assignment.entries[0].dry_run && assignment.entries[0].limit == 250_000, "{assignment:?}");
+    assert!(service.customer_named(b"acme").unwrap().is_dry_run);
+}
+
+#[test]
+fn stream_ends_with_the_lease_of_its_task() {
+    let mut service = service();
+    let mut task = Task::join(&mut service, at(6_000), &hello("a"));
+    service.handle_timeout(at(6_000) + Duration::from_secs(61));
+    assert_eq!(task.queue.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+    assert_eq!(task.report(&mut service, at(70_000), Vec::new()).unwrap_err(), StreamError::Lease);
+}
