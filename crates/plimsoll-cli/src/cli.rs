@@ -3,7 +3,7 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{backend, check, completions, control, demo, explain, load, proxy, sim};
+use crate::{backend, check, completions, control, demo, explain, load, proxy, quota, sim};
 
 /// Load balancing and overload protection: a proxy, and the tools to try, test and plan it.
 #[derive(Debug, Parser)]
@@ -45,6 +45,8 @@ enum Command {
     Drain(control::DrainArgs),
     /// Status of a running proxy: version, listeners, clusters, last reload
     Status(control::StatusArgs),
+    /// Share the CPU limits of customers among all tasks of a service
+    Quota(quota::Args),
     /// Explain why a request was shed, failed, was retried, or went to its backend
     Explain(explain::Args),
     /// Run a synthetic HTTP/1, HTTP/2 and gRPC server with a settable cost, for trials and tests
@@ -72,6 +74,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Upgrade(args) => control::upgrade(&args),
         Command::Drain(args) => control::drain(&args),
         Command::Status(args) => control::status(&args),
+        Command::Quota(args) => quota::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Backend(args) => backend::run(args),
         Command::Load(args) => load::run(args),

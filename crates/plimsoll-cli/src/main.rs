@@ -18,6 +18,7 @@ mod log;
 mod output;
 mod process;
 mod proxy;
+mod quota;
 mod sim;
 mod units;
 

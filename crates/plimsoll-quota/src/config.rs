@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_config::{Checker, Choice, ConfigError, Effect, Flaw, Format, Read, number, quoted, table, text};
+use plimsoll_config::{Checker, Choice, ConfigError, DeTable, Effect, Flaw, Format, Read, number, quoted, table, text};
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::quota::{MAX_NAMED, OwnerConfig};
 
@@ -105,6 +105,12 @@ table! {
     }
 }
 
+/// Whether a file is meant for a quota server: it has the table `services`.
+#[must_use]
+pub fn is_quota(text: &str) -> bool {
+    DeTable::parse(text).is_ok_and(|table| table.get_ref().contains_key("services"))
+}
+
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -130,6 +136,13 @@ impl Config {
         check(&root, &mut checker);
         let problems = checker.into_problems();
         if problems.is_empty() { Ok(Self { root }) } else { Err(ConfigError::new(source, problems)) }
+    }
+
+    /// The settings of another configuration that need a restart.
+    #[must_use]
+    pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
+        let differs = [("listen", self.listen() != other.listen()), ("admin.listen", self.admin() != other.admin())];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 
     /// A configuration of one service, from arguments. `limits` are in CPUs by customer; `others` is the limit of

@@ -34,6 +34,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("plimsoll-sim", &["plimsoll-config", "plimsoll-core"]),
     ("plimsoll-admin", &["plimsoll", "plimsoll-core", "plimsoll-wire"]),
+    ("plimsoll-quota", &["plimsoll", "plimsoll-admin", "plimsoll-config", "plimsoll-core"]),
     (
         "plimsoll-cli",
         &[
@@ -42,6 +43,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "plimsoll-config",
             "plimsoll-core",
             "plimsoll-proxy",
+            "plimsoll-quota",
             "plimsoll-sim",
             "plimsoll-wire",
         ],

@@ -27,7 +27,7 @@ use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, Trus
 use plimsoll_core::Speed;
 use tokio::net::TcpListener;
 
-use crate::exit::{Outcome, Verdict};
+use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::errln;
 use crate::{process, units};
 
@@ -99,6 +99,12 @@ pub(crate) struct Args {
     /// CPU limit of a customer at speed 1, also when there is headroom; may be repeated
     #[arg(long, value_name = "NAME=CPUS", value_parser = limits::parse, requires = "protect")]
     customer_limit: Vec<Limit>,
+    /// Address of a quota server: CPU limits of customers over a fleet; may be repeated
+    #[arg(long, value_name = "ADDR", requires = "protect")]
+    quota: Vec<String>,
+    /// Service at the quota server
+    #[arg(long, value_name = "NAME", default_value = "default", requires = "quota")]
+    quota_service: String,
     /// Time as a lame duck after the start
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "0s")]
     start_delay: Duration,
@@ -169,6 +175,11 @@ async fn run_server(args: Args) -> Outcome {
         .quota_by(limits::rule(args.customer_limit))
         .exempt(|head| control::is_meant(head.uri.path()))
         .build();
+    if let (false, Some(limits)) = (args.quota.is_empty(), reports.fleet_limits()) {
+        let client = plimsoll_quota::Client::new(&args.quota, args.quota_service)
+            .map_err(|error| Problem::Usage(format!("--quota: {error}")))?;
+        tokio::spawn(client.run(limits));
+    }
     let service = tower::service_fn(move |request| {
         let backend = Arc::clone(&backend);
         async move { Ok::<_, Infallible>(backend.answer(request).await) }

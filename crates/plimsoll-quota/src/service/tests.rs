@@ -44,13 +44,14 @@ struct Task {
     id: StreamId,
     queue: mpsc::Receiver<ToTask>,
     number: u32,
+    acknowledged: u32,
 }
 
 impl Task {
     fn join(service: &mut Service, now: Timestamp, hello: &Hello) -> Self {
         let (queue, messages) = mpsc::channel(MAX_QUEUE);
         let id = service.join(now, hello, queue).unwrap();
-        let mut task = Self { id, queue: messages, number: 0 };
+        let mut task = Self { id, queue: messages, number: 0, acknowledged: 0 };
         assert_eq!(task.limits().epoch, EPOCH);
         task
     }
@@ -80,7 +81,8 @@ impl Task {
         entries: Vec<ReportEntry>,
     ) -> Result<Assignment, StreamError> {
         self.number += 1;
-        let report = Report { epoch: EPOCH, number: self.number, acknowledged: 0, entries, dropped: Vec::new() };
+        let report =
+            Report { epoch: EPOCH, number: self.number, acknowledged: self.acknowledged, entries, dropped: Vec::new() };
         service.report(now, self.id, &report)?;
         Ok(self.assignment())
     }
@@ -241,7 +243,7 @@ fn dropped_customer_may_be_named_again_by_another_number() {
     service.handle_timeout(at(6_200));
     assert_eq!(names(&service), ["acme"]);
     task.assignment();
-    task.number = 2;
+    (task.number, task.acknowledged) = (2, 1);
     task.report(&mut service, at(6_300), vec![entry(8_193, Some("stranger"), 100_000)]).expect("it is a new name");
 }
 
