@@ -10,7 +10,7 @@ use http::Uri;
 use http::uri::Authority;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use plimsoll::server::FleetLimits;
-use plimsoll_core::quota::{Introduced, Limits, Report};
+use plimsoll_core::quota::{Introduced, Limit, Limits, Report};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use thiserror::Error;
@@ -138,7 +138,7 @@ impl Client {
         loop {
             send(&reports, epoch, limits)?;
             if !limits.with(|_, limiter| limiter.is_connected()) {
-                return Err("no answer for so long that the lease is over".to_owned());
+                return Err("no answer until the end of the lease".to_owned());
             }
             let due = limits.with(|now, limiter| limiter.poll_timeout(now));
             let due = due.map_or_else(|| Instant::now() + KEEP_ALIVE[0], |due| limits.instant(due));
@@ -214,8 +214,9 @@ fn take(message: ToTask, epoch: u64, limits: &FleetLimits) -> Result<(), String>
 }
 
 fn set_limits(message: &message::Limits, limits: &FleetLimits) {
-    let named = message.named.iter().map(|limit| (limits.key(&limit.name), limit.limit)).collect();
-    let all = Limits { named, others: message.others };
+    let limit = |of: &message::Limit| Limit { limit: of.limit, is_dry_run: of.dry_run };
+    let named = message.named.iter().map(|of| (limits.key(&of.name), limit(of))).collect();
+    let all = Limits { named, others: message.others.as_ref().map(limit) };
     limits.with(|now, limiter| limiter.set_limits(now, message.tasks, all));
 }
 

@@ -75,9 +75,9 @@ pub(crate) fn assignment(
 ) -> message::Assignment {
     let quota::Assignment { number, answers, lease, tasks, entries } = assignment;
     let entry = |entry: &quota::AssignmentEntry| {
-        let &quota::AssignmentEntry { customer, limit, rate, credit, cut, is_dry_run } = entry;
+        let &quota::AssignmentEntry { customer, limit, rate, credit, cut } = entry;
         let cut = (cut != Cut::NONE).then_some(message::Cut { rank: cut.rank as u32, part: cut.part });
-        Some(message::AssignmentEntry { id: id(customer)?, limit, rate, credit, cut, dry_run: is_dry_run })
+        Some(message::AssignmentEntry { id: id(customer)?, limit, rate, credit, cut })
     };
     message::Assignment {
         epoch,
@@ -93,7 +93,7 @@ pub(crate) fn assignment(
 pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::Assignment, Invalid> {
     let message::Assignment { number, answers, lease_ms, tasks, entries, .. } = assignment;
     let entry = |entry: &message::AssignmentEntry| {
-        let &message::AssignmentEntry { id, limit, rate, credit, ref cut, dry_run } = entry;
+        let &message::AssignmentEntry { id, limit, rate, credit, ref cut } = entry;
         let cut = match cut {
             None => Cut::NONE,
             Some(message::Cut { rank, part }) => {
@@ -105,7 +105,7 @@ pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::A
                 Cut { rank, part: *part }
             }
         };
-        Ok(quota::AssignmentEntry { customer: CustomerId(id), limit, rate, credit, cut, is_dry_run: dry_run })
+        Ok(quota::AssignmentEntry { customer: CustomerId(id), limit, rate, credit, cut })
     };
     Ok(quota::Assignment {
         number: *number,

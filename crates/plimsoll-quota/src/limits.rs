@@ -98,8 +98,10 @@ impl ServiceLimits {
 
     /// All limits, for tasks.
     pub(crate) fn message(&self, epoch: u64, tasks: u32) -> Limits {
-        let named = self.names().into_iter().filter_map(|name| Some(Limit { limit: self.of(&name)?, name }));
-        Limits { epoch, tasks, others: self.others(), named: named.collect() }
+        let limit = |name: Vec<u8>| Some(Limit { limit: self.of(&name)?, dry_run: self.is_dry_run(&name), name });
+        let named = self.names().into_iter().filter_map(limit);
+        let others = self.others().map(|limit| Limit { name: Vec::new(), limit, dry_run: self.config.dry_run });
+        Limits { epoch, tasks, others, named: named.collect() }
     }
 
     /// The limit of a customer's own table; `None` without one.

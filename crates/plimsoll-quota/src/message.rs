@@ -122,9 +122,9 @@ pub(crate) struct Limits {
     /// Tasks of the service.
     #[prost(uint32, tag = "2")]
     pub(crate) tasks: u32,
-    /// Of each customer without a limit of its own, in µCPU; absent: no limit.
-    #[prost(uint64, optional, tag = "3")]
-    pub(crate) others: Option<u64>,
+    /// Of each customer without a limit of its own, without a name; absent: no limit.
+    #[prost(message, optional, tag = "3")]
+    pub(crate) others: Option<Limit>,
     #[prost(message, repeated, tag = "4")]
     pub(crate) named: Vec<Limit>,
 }
@@ -133,8 +133,12 @@ pub(crate) struct Limits {
 pub(crate) struct Limit {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) name: Vec<u8>,
+    /// In µCPU.
     #[prost(uint64, tag = "2")]
     pub(crate) limit: u64,
+    /// Refusals are only counted.
+    #[prost(bool, tag = "3")]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -168,8 +172,6 @@ pub(crate) struct AssignmentEntry {
     /// Requests below the criticality of this rank are refused, and so is a part at it. Absent: none.
     #[prost(message, optional, tag = "5")]
     pub(crate) cut: Option<Cut>,
-    #[prost(bool, tag = "6")]
-    pub(crate) dry_run: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]

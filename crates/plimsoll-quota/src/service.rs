@@ -384,7 +384,6 @@ impl Service {
                 self.owner.add_customer(now, limit)
             }
         };
-        self.owner.set_dry_run(id, self.limits.is_dry_run(name));
         self.by_name.insert(name.into(), id);
         self.unknown.push(id);
         id
@@ -406,7 +405,6 @@ impl Service {
                     self.unknown.push(CustomerId(at));
                 }
                 self.owner.set_limit(CustomerId(at), self.limits.at_owner(&customer.name));
-                self.owner.set_dry_run(CustomerId(at), self.limits.is_dry_run(&customer.name));
             }
         }
         let message = self.limits.message(self.epoch, self.owner.tasks());

@@ -49,6 +49,7 @@ class Admin:
     """The admin port of a proxy."""
 
     def __init__(self, port: int):
+        self.port = port
         self.url = f"http://127.0.0.1:{port}"
 
     def get(self, path: str) -> tuple[int, str]:
@@ -120,6 +121,34 @@ class Backend(Process):
         self.address = f"127.0.0.1:{port}"
         self.arguments = arguments
         self.wait_for_port(port)
+
+
+class QuotaServer(Process):
+    """`plimsoll quota`, which comes back on its own ports when started again."""
+
+    def __init__(self, name: str, arguments: list[str], port: int, admin_port: int, directory: pathlib.Path):
+        super().__init__(name, [PLIMSOLL, "quota", *arguments], directory)
+        self.arguments, self.port = arguments, port
+        self.address = f"127.0.0.1:{port}"
+        self.admin = Admin(admin_port)
+        self.wait_for_port(port)
+
+    def service(self, name: str = "default") -> dict:
+        """The state of a service, with its tasks."""
+        return self.admin.json(f"/api/v1/quota/{name}")
+
+    def customer(self, customer: str, service: str = "default") -> dict:
+        """The state of a customer."""
+        return self.admin.json(f"/api/v1/quota/{service}/customers/{customer}")
+
+    def wait_for_tasks(self, count: int, service: str = "default", seconds: float = 15) -> None:
+        """Waits until so many tasks are connected, and the server knows what they hold."""
+
+        def joined() -> bool:
+            state = self.service(service)
+            return sum(task["connected"] for task in state["instances"]) == count and not state["unsure"]
+
+        wait_until(f"{count} tasks", joined, seconds)
 
 
 @dataclass
@@ -265,6 +294,25 @@ class Fleet:
         """Starts an ended backend once more, on the same port with the same arguments."""
         assert backend.exit_code is not None, f"{backend.name} still runs"
         return self._keep(Backend(backend.name, backend.arguments, backend.port, self.directory))
+
+    def quota(self, *arguments: str) -> QuotaServer:
+        """A quota server with these limits."""
+        port, admin_port = free_port(), free_port()
+        command = ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}", *arguments]
+        return self._keep(QuotaServer(self._name("quota"), command, port, admin_port, self.directory))
+
+    def quota_with(self, text: Callable[[int, int], str]) -> tuple[QuotaServer, pathlib.Path]:
+        """A quota server with the file that `text` makes of its two ports."""
+        port, admin_port = free_port(), free_port()
+        path = self.directory / f"{self._name('quota')}.toml"
+        path.write_text(text(port, admin_port))
+        return self._keep(QuotaServer(self._name("quota"), ["-c", str(path)], port, admin_port, self.directory)), path
+
+    def quota_again(self, server: QuotaServer) -> QuotaServer:
+        """Starts an ended quota server once more, on the same ports with the same arguments."""
+        assert server.exit_code is not None, f"{server.name} still runs"
+        again = QuotaServer(server.name, server.arguments, server.port, server.admin.port, self.directory)
+        return self._keep(again)
 
     def proxy_to(self, addresses: list[str], *arguments: str) -> Proxy:
         """A proxy without a file: every setting at its default."""

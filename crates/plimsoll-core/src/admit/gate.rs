@@ -983,7 +983,7 @@ mod tests {
         config.speed = speed;
         let mut gate = Gate::new(Timestamp::ZERO, config, mode, Observation::default());
         let mut limiter = Limiter::new(Timestamp::ZERO);
-        let limits = quota::Limits { others: Some(500_000), ..quota::Limits::default() };
+        let limits = quota::Limits { others: Some(quota::Limit::new(500_000)), ..quota::Limits::default() };
         limiter.set_limits(Timestamp::ZERO, 1, limits);
         gate.set_fleet_limits(limiter);
         gate

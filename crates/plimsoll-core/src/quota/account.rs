@@ -17,7 +17,7 @@
 use core::time::Duration;
 
 use super::rule::LEVELS;
-use super::{AssignmentEntry, Bucket, CustomerId, Cut, Hold, ReportEntry, floor, granted};
+use super::{AssignmentEntry, Bucket, CustomerId, Cut, Hold, Limit, ReportEntry, floor, granted};
 use crate::{Criticality, Timestamp, decay};
 
 /// Time after which half of the demand is forgotten.
@@ -196,7 +196,8 @@ impl Account {
     }
 
     /// The limit by the rules of the owner, before it assigns a rate.
-    pub(super) fn set_limit(&mut self, now: Timestamp, limit: u64, tasks: u32) {
+    pub(super) fn set_limit(&mut self, now: Timestamp, Limit { limit, is_dry_run }: Limit, tasks: u32) {
+        self.is_dry_run = is_dry_run;
         self.set(now, limit, self.rate, tasks);
     }
 
@@ -218,8 +219,7 @@ impl Account {
 
     /// The assignment of the owner is in force.
     pub(super) fn assign(&mut self, now: Timestamp, entry: &AssignmentEntry, tasks: u32) {
-        let AssignmentEntry { limit, rate, credit, cut, is_dry_run, .. } = *entry;
-        self.is_dry_run = is_dry_run;
+        let AssignmentEntry { limit, rate, credit, cut, .. } = *entry;
         let helps = credit > 0 || f64::from(rate) > f64::from(self.rate) * (1.0 + CHANGE);
         if core::mem::take(&mut self.is_asked) && !helps {
             self.ask_interval = (2 * self.ask_interval).min(ASK_INTERVAL[1]);

@@ -34,19 +34,36 @@ pub const MAX_OTHERS: usize = 4_096;
 /// The largest number of names with a limit of their own.
 pub const MAX_NAMED: usize = 4_000;
 
-/// The limits of a service, in µCPU.
+/// The limit of a customer over all tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// In µCPU.
+    pub limit: u64,
+    /// Refusals are only counted.
+    pub is_dry_run: bool,
+}
+
+impl Limit {
+    /// A limit that is enforced, in µCPU.
+    #[must_use]
+    pub const fn new(limit: u64) -> Self {
+        Self { limit, is_dry_run: false }
+    }
+}
+
+/// The limits of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// By the key of the customer's name.
-    pub named: BTreeMap<u64, u64>,
+    pub named: BTreeMap<u64, Limit>,
     /// Of each other customer; `None`: no limit.
-    pub others: Option<u64>,
+    pub others: Option<Limit>,
 }
 
 impl Limits {
     /// The limit of a customer; `None`: no limit.
     #[must_use]
-    pub fn of(&self, key: u64) -> Option<u64> {
+    pub fn of(&self, key: u64) -> Option<Limit> {
         self.named.get(&key).copied().or(self.others)
     }
 
@@ -252,7 +269,7 @@ impl Limiter {
         self.limits = limits;
         let tasks = self.holder.tasks();
         for known in self.known.iter().flatten() {
-            let limit = self.limits.of(known.key).unwrap_or(UNLIMITED);
+            let limit = self.limits.of(known.key).unwrap_or(Limit::new(UNLIMITED));
             self.holder.account(known.id).set_limit(now, limit, tasks);
         }
         let limits = &self.limits;
@@ -408,8 +425,10 @@ mod tests {
     }
 
     fn limiter(named: &[(u64, u64)], others: Option<u64>) -> Limiter {
+        let named = named.iter().map(|(key, limit)| (*key, Limit::new(*limit))).collect();
+        let others = others.map(Limit::new);
         let mut limiter = Limiter::new(T0);
-        limiter.set_limits(T0, 1, Limits { named: named.iter().copied().collect(), others });
+        limiter.set_limits(T0, 1, Limits { named, others });
         limiter
     }
 
@@ -491,14 +510,8 @@ mod tests {
         let report = limiter.poll(at(60) + Duration::from_millis(20)).expect("the customer lacks a credit");
         assert_ne!(report.names[0].0, CustomerId(0));
         // Nothing for the removed one is in order; a rate is not.
-        let entry = super::super::AssignmentEntry {
-            customer: CustomerId(0),
-            limit: 1,
-            rate: 0,
-            credit: 0,
-            cut: Cut::NONE,
-            is_dry_run: false,
-        };
+        let entry =
+            super::super::AssignmentEntry { customer: CustomerId(0), limit: 1, rate: 0, credit: 0, cut: Cut::NONE };
         let assignment = |number, entry| Assignment {
             number,
             answers: 1,
@@ -510,6 +523,15 @@ mod tests {
         let with_rate = super::super::AssignmentEntry { rate: 1, ..entry };
         let error = AssignmentError::Customer(CustomerId(0));
         assert_eq!(limiter.assign(at(61), &assignment(2, with_rate)), Err(error));
+    }
+
+    #[test]
+    fn dry_run_marks_refusals_before_any_rate_is_assigned() {
+        let mut limiter = Limiter::new(T0);
+        let none = Limit { limit: 0, is_dry_run: true };
+        limiter.set_limits(T0, 1, Limits { named: [(1, none)].into(), others: None });
+        let refused = limiter.ask(T0, &request(1, b"acme")).expect_err("the limit is zero");
+        assert!(refused.is_dry_run && refused.refusal == Refusal::Spent);
     }
 
     #[test]

@@ -94,6 +94,4 @@ pub struct AssignmentEntry {
     pub credit: u32,
     /// Refusal by criticality.
     pub cut: Cut,
-    /// Whether refusals are only counted.
-    pub is_dry_run: bool,
 }

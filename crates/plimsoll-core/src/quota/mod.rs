@@ -38,7 +38,7 @@ pub use account::{Account, Refusal};
 pub use bucket::Bucket;
 pub use holder::{AssignmentError, Fallback, Holder};
 pub use limiter::{
-    FleetCharge, FleetStanding, Introduced, LimitedRequest, Limiter, Limits, MAX_NAMED, MAX_OTHERS, Refused,
+    FleetCharge, FleetStanding, Introduced, Limit, LimitedRequest, Limiter, Limits, MAX_NAMED, MAX_OTHERS, Refused,
 };
 pub use message::{Assignment, AssignmentEntry, CustomerId, Hello, Hold, Report, ReportEntry, TaskId};
 pub use owner::{CustomerState, Owner, OwnerConfig, ReportError};

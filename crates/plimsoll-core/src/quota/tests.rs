@@ -414,7 +414,7 @@ fn account_refuses_by_criticality_when_the_fleet_does() {
     let customer = holder.add(Timestamp::ZERO);
     holder.connect(Timestamp::ZERO, 1.0);
     let cut = Cut { rank: Criticality::SheddablePlus.rank(), part: 0.5 };
-    let entry = AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut, is_dry_run: false };
+    let entry = AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut };
     let assignment =
         Assignment { number: 1, answers: 0, lease: OwnerConfig::DEFAULT_LEASE, tasks: 2, entries: [entry].into() };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");

@@ -109,8 +109,8 @@ fn task_gets_the_limits_first_and_its_rates_by_its_own_numbers() {
     let (queue, mut messages) = mpsc::channel(MAX_QUEUE);
     service.join(at(6_000), &hello("a"), queue).unwrap();
     let Some(FromOwner::Limits(limits)) = messages.try_recv().unwrap().message else { panic!("limits come first") };
-    assert_eq!((limits.epoch, limits.tasks, limits.others), (EPOCH, 2, Some(500_000)));
-    assert_eq!(limits.named, [crate::message::Limit { name: b"acme".to_vec(), limit: 1_000_000 }]);
+    assert_eq!((limits.epoch, limits.tasks, limits.others.map(|of| of.limit)), (EPOCH, 2, Some(500_000)));
+    assert_eq!(limits.named, [crate::message::Limit { name: b"acme".to_vec(), limit: 1_000_000, dry_run: false }]);
 
     let mut task = Task::join(&mut service, at(6_000), &hello("b"));
     let entries = vec![entry(70, Some("someone"), 100_000), entry(9, Some("acme"), 200_000)];
@@ -286,10 +286,11 @@ fn other_settings_reach_tasks_and_a_customer_without_a_table_has_the_limit_of_ot
         config("[services.shop]\ndry_run = true\n[services.shop.other_customers]\nhard_limit = 0.25\n"),
     );
     let limits = task.limits();
-    assert_eq!((limits.named.len(), limits.others), (0, Some(250_000)));
+    let others = limits.others.unwrap();
+    assert_eq!((limits.named.len(), others.limit, others.dry_run), (0, 250_000, true));
     service.handle_timeout(at(6_300));
     let assignment = task.assignment();
-    assert!(assignment.entries[0].dry_run && assignment.entries[0].limit == 250_000, "{assignment:?}");
+    assert_eq!(assignment.entries[0].limit, 250_000);
     assert!(service.customer_named(b"acme").unwrap().is_dry_run);
 }
 

@@ -67,10 +67,6 @@ pub(super) struct Customer {
     swept: Rule,
     swept_at: Timestamp,
     pub(super) is_dirty: bool,
-    /// Refusals are only counted.
-    pub(super) is_dry_run: bool,
-    /// All its tasks are to hear of it: another limit, or a dry run begins or ends.
-    pub(super) is_news: bool,
     /// A task has less than the rule gives it.
     pub(super) is_starved: bool,
 }
@@ -90,8 +86,6 @@ impl Customer {
             swept: Rule::Plenty(0.0),
             swept_at: now,
             is_dirty: false,
-            is_dry_run: false,
-            is_news: false,
             is_starved: false,
         }
     }

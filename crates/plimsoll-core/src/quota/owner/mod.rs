@@ -178,21 +178,7 @@ impl Owner {
     /// # Panics
     /// The customer was not added.
     pub fn set_limit(&mut self, customer: CustomerId, limit: u64) {
-        let of = &mut self.customers[customer.0 as usize];
-        if core::mem::replace(&mut of.limit, limit) != limit {
-            of.is_news = true;
-            self.mark(customer.0);
-        }
-    }
-
-    /// Has refusals of a customer only counted, or no longer. Tasks follow with the next sweep.
-    ///
-    /// # Panics
-    /// The customer was not added.
-    pub fn set_dry_run(&mut self, customer: CustomerId, is_dry_run: bool) {
-        let of = &mut self.customers[customer.0 as usize];
-        if core::mem::replace(&mut of.is_dry_run, is_dry_run) != is_dry_run {
-            of.is_news = true;
+        if core::mem::replace(&mut self.customers[customer.0 as usize].limit, limit) != limit {
             self.mark(customer.0);
         }
     }
@@ -421,12 +407,12 @@ impl Owner {
         let unsure = self.unsure_until.is_some();
         let customer = &mut self.customers[id as usize];
         let (rule, pool) = (customer.rule(), pool(customer, unsure));
-        let is_news = core::mem::take(&mut customer.is_news) || customer.is_other_cut(&rule);
+        let is_other_cut = customer.is_other_cut(&rule);
         customer.on_sweep(now, rule);
         for place in 0..customer.entries.len() {
             let task = customer.entries[place].task;
             let Some(of) = self.tasks[task as usize].as_mut().filter(|task| task.is_connected) else { continue };
-            if customer.grant(now, place, &rule, pool) || is_news {
+            if customer.grant(now, place, &rule, pool) || is_other_cut {
                 if of.unsent.is_empty() {
                     self.ready.push(task);
                 }
@@ -464,7 +450,7 @@ impl Owner {
         let cut = of.cut();
         match task.place(customer.0) {
             Some(place) => assign(task, of, number, customer, place, cut, 0),
-            None => AssignmentEntry { customer, limit: of.limit, rate: 0, credit: 0, cut, is_dry_run: of.is_dry_run },
+            None => AssignmentEntry { customer, limit: of.limit, rate: 0, credit: 0, cut },
         }
     }
 
@@ -527,11 +513,11 @@ fn assign(
     cut: Cut,
     credit: u32,
 ) -> AssignmentEntry {
-    let (limit, is_dry_run) = (of.limit, of.is_dry_run);
+    let limit = of.limit;
     let entry = &mut of.entries[place];
     entry.number = number;
     if entry.rate < entry.held {
         task.on_lower(number, customer);
     }
-    AssignmentEntry { customer, limit, rate: entry.rate, credit, cut, is_dry_run }
+    AssignmentEntry { customer, limit, rate: entry.rate, credit, cut }
 }
