@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::StreamExt as _;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -18,7 +17,6 @@ use plimsoll_core::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
@@ -240,17 +238,46 @@ async fn join(services: Arc<Services>, mut messages: Streaming<ToOwner>) -> Resu
     let id = hosted.change(|service| service.join(services.now(), &hello, queue)).map_err(status)?;
     tracing::info!(service = hello.service, instance = hello.instance, cpus = hello.cpus, "task joined");
     let left = Left { hosted: Arc::clone(&hosted), id };
-    let reports = async move { read(&services, &hosted, id, messages).await.err() };
-    // The reports end with an error, or the queue does.
-    let errors = futures_util::stream::once(reports).filter_map(async |error| error.map(Err));
-    let answers = ReceiverStream::new(answers).map(Ok);
-    let both = futures_util::stream::select(answers, errors);
-    let until_error = both.scan((left, false), |(_, is_over), answer| {
-        let next = (!*is_over).then_some(answer);
-        *is_over |= next.as_ref().is_some_and(Result::is_err);
-        std::future::ready(next)
-    });
-    Ok(tonic::Response::new(Box::pin(until_error)))
+    let reports = Box::pin(async move { read(&services, &hosted, id, messages).await.err() });
+    let stream = TaskStream { answers, left, reports: Some(reports), error: None };
+    Ok(tonic::Response::new(Box::pin(futures_util::stream::unfold(Some(stream), TaskStream::next))))
+}
+
+/// Both directions of a stream.
+struct TaskStream {
+    answers: mpsc::Receiver<ToTask>,
+    left: Left,
+    /// Reads the reports; `None` when they have ended.
+    reports: Option<Pin<Box<dyn Future<Output = Option<Status>> + Send>>>,
+    error: Option<Status>,
+}
+
+impl TaskStream {
+    /// The next answer; after the last one, the error that ended the stream.
+    async fn next(stream: Option<Self>) -> Option<(Result<ToTask, Status>, Option<Self>)> {
+        let mut stream = stream?;
+        loop {
+            let Some(reports) = &mut stream.reports else {
+                // The queue has an end, since the stream has left.
+                return match stream.answers.recv().await {
+                    Some(answer) => Some((Ok(answer), Some(stream))),
+                    None => stream.error.take().map(|error| (Err(error), None)),
+                };
+            };
+            tokio::select! {
+                answer = stream.answers.recv() => {
+                    let ended = || Status::aborted("the lease is over, or another task has joined by this name");
+                    let answer = answer.ok_or_else(ended);
+                    let next = answer.is_ok().then_some(stream);
+                    return Some((answer, next));
+                }
+                error = reports => {
+                    (stream.reports, stream.error) = (None, error);
+                    stream.left.leave();
+                }
+            }
+        }
+    }
 }
 
 /// Reads the reports of a task until its stream ends.
@@ -263,7 +290,7 @@ async fn read(
     loop {
         let message = match messages.message().await {
             Ok(Some(message)) => message,
-            Ok(None) => return Err(Status::ok("")),
+            Ok(None) => return Ok(()),
             Err(status) => return Err(status),
         };
         let Some(FromTask::Report(report)) = message.message else {
@@ -290,8 +317,14 @@ struct Left {
     id: StreamId,
 }
 
+impl Left {
+    fn leave(&self) {
+        self.hosted.change(|service| service.leave(self.id));
+    }
+}
+
 impl Drop for Left {
     fn drop(&mut self) {
-        self.hosted.change(|service| service.leave(self.id));
+        self.leave();
     }
 }
