@@ -99,14 +99,7 @@ fn account() {
     let mut holder = Holder::new(Timestamp::ZERO);
     let customer = holder.add(Timestamp::ZERO);
     holder.connect(Timestamp::ZERO, 1.0);
-    let entry = AssignmentEntry {
-        customer,
-        limit: 100_000_000,
-        rate: 10_000_000,
-        credit: 0,
-        cut: Cut::NONE,
-        is_dry_run: false,
-    };
+    let entry = AssignmentEntry { customer, limit: 100_000_000, rate: 10_000_000, credit: 0, cut: Cut::NONE };
     let (lease, entries) = (OwnerConfig::DEFAULT_LEASE, vec![entry]);
     let assignment = Assignment { number: 1, answers: 0, lease, tasks: 10, entries };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");

@@ -35,7 +35,7 @@ const ADDRESS: Format<SocketAddr> = Format {
         let text = text(v, "an address to listen at", "an address in quotes, such as \"127.0.0.1:9800\"")?;
         text.parse().map_err(|_| Flaw::new(format!("\"{text}\" is not an address to listen at"), help))
     },
-    print: |address| quoted(&address.to_string()),
+    print: |address| quoted(address.to_string()),
 };
 /// A number of CPUs.
 const CPUS: Format<f64> = Format {
@@ -227,6 +227,8 @@ fn check(root: &Root, checker: &mut Checker<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_config::Setting;
+
     use super::*;
 
     #[test]
@@ -257,6 +259,20 @@ mod tests {
         }
         let error = Config::parse("quota.toml", "").unwrap_err().to_string();
         assert!(error.contains("services: there is no service"), "{error}");
+    }
+
+    #[test]
+    fn every_setting_is_in_the_documentation() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/quotas.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for Setting { table, key, default, .. } in plimsoll_config::settings::<Root>() {
+            let default = default.map_or_else(|| "-".to_owned(), |default| format!("`{default}`"));
+            let row = match &*table {
+                "" => format!("| `{key}` | {default} |"),
+                table => format!("| `{table}.{key}` | {default} |"),
+            };
+            assert!(page.contains(&row), "docs/quotas.md should hold a row {row}");
+        }
     }
 
     #[test]

@@ -23,3 +23,10 @@ mod service;
 
 pub use client::{Client, InvalidClient};
 pub use server::{Listening, Server};
+
+/// Runs the Rust code of the guide as a test of the documentation.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/quotas.md")]
+    mod quotas {}
+}

@@ -53,13 +53,16 @@ impl Scrape {
     }
 }
 
+/// The labels after the service, and a value.
+type Sample = (Vec<String>, f64);
+
 /// A metric: name, kind, labels, help, and its samples of a service.
 struct Metric {
     name: &'static str,
     kind: MetricType,
     labels: &'static [&'static str],
     help: &'static str,
-    samples: fn(&Seen) -> Vec<(Vec<String>, f64)>,
+    samples: fn(&Seen) -> Vec<Sample>,
 }
 
 const METRICS: &[Metric] = &[
@@ -153,7 +156,7 @@ const METRICS: &[Metric] = &[
     },
 ];
 
-fn by_customer(seen: &Seen, value: impl Fn(&CustomerView) -> Option<f64>) -> Vec<(Vec<String>, f64)> {
+fn by_customer(seen: &Seen, value: impl Fn(&CustomerView) -> Option<f64>) -> Vec<Sample> {
     let samples = seen.customers.iter().filter_map(|of| Some((vec![of.name.escape_ascii().to_string()], value(of)?)));
     samples.collect()
 }
@@ -181,5 +184,28 @@ fn write(encoder: &mut MetricEncoder<'_>, kind: MetricType, labels: &[(&str, &st
     match kind {
         MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, f64>(&value, None),
         _ => encoder.encode_gauge(&value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_metric_is_in_the_documentation_and_the_other_way_round() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/quotas.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let documented: Vec<&str> = page.lines().filter(|line| line.starts_with("| `plimsoll_quota_")).collect();
+        let expected: Vec<String> = METRICS
+            .iter()
+            .map(|metric| {
+                let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+                let (name, kind, help) = (metric.name, metric.kind.as_str(), metric.help);
+                format!("| `plimsoll_quota_{name}` | {kind} | {} | {help} |", labels.join(", "))
+            })
+            .collect();
+        assert_eq!(documented, expected, "docs/quotas.md should hold:\n{}", expected.join("\n"));
     }
 }
