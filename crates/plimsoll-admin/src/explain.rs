@@ -163,6 +163,26 @@ pub struct GateExplained {
     /// The customer's hard limit and use of it, of a request that was shed for its quota.
     #[serde(flatten)]
     pub quota: Option<QuotaExplained>,
+    /// The refusal by the customer's limit over the fleet.
+    #[serde(flatten)]
+    pub fleet: Option<FleetExplained>,
+}
+
+/// Both sides of a refusal by a limit over the fleet.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FleetExplained {
+    /// The customer's limit over all tasks, in CPUs.
+    pub fleet_limit_cpus: f64,
+    /// The part of it that this task may use.
+    pub fleet_rate_cpus: f64,
+    /// CPUs that the customer asks for at this task.
+    pub fleet_demand_cpus: f64,
+    /// The criticality that is admitted in part: all below it are refused. `null`: the rate is used up.
+    pub fleet_cut: Option<&'static str>,
+    /// The admitted part of that criticality.
+    pub fleet_cut_admitted: Option<f32>,
+    /// Whether the refusal is only counted.
+    pub fleet_dry_run: bool,
 }
 
 /// Both sides of a refusal for quota.

@@ -66,8 +66,8 @@ pub use control::{
 };
 pub use discovery::{Changes, DiscoveryView, Known, LastError, Overrides, Unserved};
 pub use explain::{
-    AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, QuotaExplained, Remembered,
-    Wanted,
+    AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
+    QuotaExplained, Remembered, Wanted,
 };
 pub use fleet::{BackendOrder, Fleet, Missing, Obeyed, Readiness, Refused};
 pub use metrics::encode;

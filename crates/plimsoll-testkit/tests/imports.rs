@@ -29,6 +29,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "plimsoll-discover",
             "plimsoll-http1",
             "plimsoll-http2",
+            "plimsoll-quota",
             "plimsoll-wire",
         ],
     ),

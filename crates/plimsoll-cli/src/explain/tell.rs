@@ -101,8 +101,25 @@ fn gate(gate: &Value) -> String {
     let (decision, pressure) = (text(gate, "decision"), text(gate, "pressure"));
     format!(
         "{decision}{dry_run}{}; expected cost {} ms of CPU, pressure {pressure}",
-        quota(gate),
+        quota(gate) + &fleet(gate),
         gate["expected_cost_ms"]
+    )
+}
+
+/// A refusal by a limit over the fleet.
+fn fleet(gate: &Value) -> String {
+    let Some(limit) = gate["fleet_limit_cpus"].as_f64() else { return String::new() };
+    let reason = match gate["fleet_cut"].as_str() {
+        Some(cut) => {
+            let admitted = gate["fleet_cut_admitted"].as_f64().unwrap_or_default() * 100.0;
+            format!("cut at {cut}, {admitted:.0}% of it admitted")
+        }
+        None => "the rate of this task is used up".to_owned(),
+    };
+    let dry_run = if gate["fleet_dry_run"] == true { " (dry run of the limit)" } else { "" };
+    let (rate, demand) = (&gate["fleet_rate_cpus"], &gate["fleet_demand_cpus"]);
+    format!(
+        ": limit over the fleet{dry_run}: {reason}; this task holds {rate} of {limit} CPUs, and {demand} are asked for"
     )
 }
 
@@ -174,6 +191,22 @@ mod tests {
         assert!(whole(&request).contains(line), "{}", whole(&request));
         request["gate"]["customer_debt_cpu_s"] = json!(3.5);
         let line = "quota: the customer uses 0.0985 of 0.1 CPUs and owes 3.5 CPU-seconds for earlier requests; ";
+        assert!(whole(&request).contains(line), "{}", whole(&request));
+    }
+
+    #[test]
+    fn refusal_by_a_limit_over_the_fleet_shows_cut_and_rate() {
+        let mut request = refused();
+        request["gate"] = json!({
+            "decision": "quota", "dry_run": false, "expected_cost_ms": 2.5, "pressure": "none",
+            "fleet_limit_cpus": 4.0, "fleet_rate_cpus": 0.42, "fleet_demand_cpus": 0.9,
+            "fleet_cut": "sheddable", "fleet_cut_admitted": 0.31, "fleet_dry_run": false,
+        });
+        let line = "quota: limit over the fleet: cut at sheddable, 31% of it admitted; this task holds 0.42 of 4 CPUs, \
+                    and 0.9 are asked for; expected cost 2.5 ms";
+        assert!(whole(&request).contains(line), "{}", whole(&request));
+        (request["gate"]["fleet_cut"], request["gate"]["fleet_dry_run"]) = (json!(null), json!(true));
+        let line = "quota: limit over the fleet (dry run of the limit): the rate of this task is used up; ";
         assert!(whole(&request).contains(line), "{}", whole(&request));
     }
 

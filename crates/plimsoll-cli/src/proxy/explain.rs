@@ -7,12 +7,17 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use plimsoll::client::{Cluster, FailedAttempt};
 use plimsoll_admin::{
-    AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, QuotaExplained, Remembered,
-    Wanted,
+    AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
+    QuotaExplained, Remembered, Wanted,
 };
+use plimsoll_core::Criticality as Level;
 use plimsoll_core::admit::{Pressure, Standing};
+use plimsoll_core::quota::{Refusal, Refused};
 use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind, customer_label};
 use plimsoll_proxy::printable;
+
+/// µCPU of a CPU.
+const MICROS: f64 = 1e6;
 
 /// Where backends are now, by cluster and address: asked for when requests are told, so that nothing of it is remembered with each.
 pub(super) struct Localities(HashMap<String, HashMap<SocketAddr, Arc<str>>>);
@@ -88,7 +93,7 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
             malformed_values: malformed,
         }),
         customer: known.customer.as_ref().map(ToString::to_string),
-        gate: known.gate.map(|Gated { decision, is_dry_run, expected, pressure, standing }| GateExplained {
+        gate: known.gate.map(|Gated { decision, is_dry_run, expected, pressure, standing, fleet }| GateExplained {
             decision,
             dry_run: is_dry_run,
             expected_cost_ms: millis(expected),
@@ -102,6 +107,7 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
                 customer_used_cpus: cpus(used),
                 customer_debt_cpu_s: cpus(debt),
             }),
+            fleet: fleet.map(fleet_refusal),
         }),
         failed_attempts: known.failed.iter().map(attempt).collect(),
         outcome: known.end.kind.name(),
@@ -111,6 +117,18 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
         backend: known.end.backend,
         // Known of the backend, not of the request.
         locality: None,
+    }
+}
+
+fn fleet_refusal(Refused { refusal, is_dry_run, standing }: Refused) -> FleetExplained {
+    let cut = (refusal == Refusal::Cut).then_some(standing.cut);
+    FleetExplained {
+        fleet_limit_cpus: cpus(standing.limit as f64 / MICROS),
+        fleet_rate_cpus: cpus(standing.rate / MICROS),
+        fleet_demand_cpus: cpus(standing.demand / MICROS),
+        fleet_cut: cut.map(|cut| Level::ALL[cut.rank].name()),
+        fleet_cut_admitted: cut.map(|cut| cut.part),
+        fleet_dry_run: is_dry_run,
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
     rules.checker.order("drain", ("announce", &mut raw.drain.announce), ("timeout", raw.drain.timeout));
     raw.stale_answers.check(&mut rules.checker);
     rules.customers(raw);
+    rules.quota(raw);
     rules.listeners(raw);
     for (i, route) in raw.routes.iter().enumerate() {
         rules.route(raw, i, route);
@@ -132,6 +133,17 @@ impl Rules<'_> {
                 let reason = "has no effect: no listener has a customer_header";
                 self.report(path, reason, CUSTOMER_HEADER_HELP);
             }
+        }
+    }
+
+    /// Checks that the quota server has a gate to serve, and customers.
+    fn quota(&mut self, raw: &RawConfig) {
+        let Some(quota) = &raw.quota else { return };
+        quota.check(&mut self.checker);
+        if !raw.clusters.values().any(|cluster| cluster.inbound.is_some()) {
+            self.report("quota", "has no effect: limits need a cluster with inbound", INBOUND_HELP);
+        } else if !raw.listeners.iter().any(|listener| listener.customer_header.is_some()) {
+            self.report("quota", "has no effect: no listener has a customer_header", CUSTOMER_HEADER_HELP);
         }
     }
 

@@ -36,6 +36,7 @@ mod listener;
 mod named;
 mod path;
 mod pressure;
+mod quota;
 mod raw;
 mod resolve;
 mod retry;
@@ -73,6 +74,7 @@ pub use kubernetes::{Kubernetes, ObjectName, PortChoice, ServerAddress};
 pub use listener::Listener;
 pub use plimsoll_config::{ByteSize, ConfigError, Position, Problem};
 pub use pressure::MemoryLimit;
+pub use quota::Quota;
 pub use raw::Drain;
 pub(crate) use resolve::{Names, Resolved};
 pub use retry::Retry;
@@ -243,6 +245,12 @@ impl Config {
     #[must_use]
     pub fn other_customers(&self) -> CustomerLimits {
         self.raw.other_customers
+    }
+
+    /// The quota server; `None`: limits are for this proxy alone.
+    #[must_use]
+    pub fn quota(&self) -> Option<&Quota> {
+        self.raw.quota.as_ref()
     }
 
     /// How the proxy ends.

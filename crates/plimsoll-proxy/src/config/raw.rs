@@ -17,6 +17,7 @@ use super::degraded::StaleAnswers;
 use super::explain::Explain;
 use super::listener::Listener;
 use super::pressure::MemoryLimit;
+use super::quota::Quota;
 use super::route::{HostPattern, Route};
 use super::state_dir;
 use super::subset::Identity;
@@ -56,6 +57,8 @@ table! {
         pub(super) listeners: Vec<Listener> = Vec::new(), tables;
         pub(super) routes: Vec<Route> = Vec::new(), tables;
         pub(super) clusters: BTreeMap<String, Cluster> = BTreeMap::new(), named;
+        pub(super) quota: Option<Quota> = None, optional_table,
+            Effect::Applied("gates with inbound join the quota server, or leave it and have no limits over a fleet");
         pub(super) other_customers: CustomerLimits = CustomerLimits::default(), table, CUSTOMER_LIMITS;
         pub(super) customers: BTreeMap<String, CustomerLimits> = BTreeMap::new(), named, CUSTOMER_LIMITS;
     }

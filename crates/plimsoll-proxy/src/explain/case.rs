@@ -108,12 +108,13 @@ impl Case {
                 malformed,
             }),
             customer: self.customer,
-            gate: self.said.map(|Assessment { shed, is_dry_run, expected, pressure, standing, .. }| Gated {
+            gate: self.said.map(|Assessment { shed, is_dry_run, expected, pressure, standing, fleet }| Gated {
                 decision: shed.map_or("admitted", |reason| reason.name()),
                 is_dry_run,
                 expected: Duration::try_from_secs_f64(expected).unwrap_or_default(),
                 pressure,
                 standing,
+                fleet,
             }),
             failed: std::mem::take(&mut self.failed),
             end,

@@ -27,6 +27,7 @@ use arc_swap::ArcSwapOption;
 use http::{HeaderMap, Method, StatusCode};
 use plimsoll::client::FailedAttempt;
 use plimsoll_core::admit::{Pressure, Standing};
+use plimsoll_core::quota::Refused;
 use plimsoll_core::shedding::Label;
 
 pub(crate) use self::case::{BackendAnswer, Case, Source};
@@ -107,6 +108,8 @@ pub struct Gated {
     pub pressure: Pressure,
     /// The customer's hard limit and use of it, of a request that is shed for its quota.
     pub standing: Option<Standing>,
+    /// The refusal by a limit over the fleet, if there was one.
+    pub fleet: Option<Refused>,
 }
 
 /// How a request ended.

@@ -15,6 +15,7 @@
 //! lost, the gate goes on with the last known costs and capacity.
 
 mod customers;
+mod fleet;
 mod watch;
 
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -29,6 +30,7 @@ use plimsoll_core::{Criticality, Rejection, Speed};
 
 use self::customers::Customers;
 pub(crate) use self::customers::names as customer_names;
+use self::fleet::FleetClient;
 use crate::config;
 
 /// Files that the reader of one process keeps open.
@@ -43,6 +45,8 @@ pub(crate) struct Inbound {
     admission: Admission<ForeignProcess>,
     customers: Customers,
     hasher: RandomState,
+    /// The same for all clusters of a gate.
+    fleet: Arc<FleetClient>,
 }
 
 /// The decisions about a cluster's requests, and the measurements of its process.
@@ -72,7 +76,13 @@ impl Inbound {
     /// runtime, on which the process is watched.
     pub(crate) fn new<'o>(config: &config::Inbound, mut others: impl Iterator<Item = &'o Arc<Self>>) -> Arc<Self> {
         if let Some(other) = others.find(|other| other.config == *config) {
-            return Arc::new(Self::before(Arc::clone(other.gate()), config, other.speed, other.hasher.clone()));
+            return Arc::new(Self::before(
+                Arc::clone(other.gate()),
+                config,
+                other.speed,
+                other.hasher.clone(),
+                Arc::clone(&other.fleet),
+            ));
         }
         let inbound = Self::unwatched(config);
         if let Some(speed) = inbound.speed {
@@ -87,7 +97,9 @@ impl Inbound {
         let machine = config.machine_speed();
         let speed = machine.map_or(Speed::REFERENCE, |machine| machine.speed());
         let gate = Gate::of_process(mode(config), config.outlook, speed, config.cpus, config.scarce());
-        Self::before(gate, config, machine, RandomState::new())
+        let hasher = RandomState::new();
+        let fleet = FleetClient::new(&gate, &hasher);
+        Self::before(gate, config, machine, hasher, fleet)
     }
 
     /// `hasher` is the same for all clusters of a gate, so that a customer is one for all of them.
@@ -96,9 +108,10 @@ impl Inbound {
         config: &config::Inbound,
         speed: Option<MachineSpeed>,
         hasher: RandomState,
+        fleet: Arc<FleetClient>,
     ) -> Self {
         let admission = Admission::new(gate, mode(config));
-        Self { config: config.clone(), speed, admission, customers: Customers::default(), hasher }
+        Self { config: config.clone(), speed, admission, customers: Customers::default(), hasher, fleet }
     }
 
     fn gate(&self) -> &Arc<Gate<ForeignProcess>> {
@@ -108,6 +121,11 @@ impl Inbound {
     /// Gives these customers counters of their own from now on.
     pub(crate) fn set_customers(&self, names: &[&str]) {
         self.customers.set_names(names, |name| self.number_of(name));
+    }
+
+    /// Shares limits over a fleet by this server, or no longer. Call it within a runtime.
+    pub(crate) fn set_quota(&self, quota: Option<&config::Quota>) {
+        self.fleet.set(quota);
     }
 
     /// Its settings.

@@ -158,7 +158,10 @@ impl Running {
             }
         }
         let customers = inbound::customer_names(config);
-        self.inbound.values().for_each(|inbound| inbound.set_customers(&customers));
+        for inbound in self.inbound.values() {
+            inbound.set_customers(&customers);
+            inbound.set_quota(config.quota());
+        }
     }
 
     fn update_listeners(

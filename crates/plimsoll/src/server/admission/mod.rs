@@ -154,6 +154,15 @@ impl<S: Signals> Gate<S> {
         }
     }
 
+    /// Has no limits over a fleet from now on.
+    pub fn end_fleet_limits(&self) {
+        let (now, gate) = (self.now(), &mut self.lock().gate);
+        if gate.fleet_limits().is_some() {
+            // A client may still hold its handle.
+            gate.set_fleet_limits(Limiter::new(now));
+        }
+    }
+
     pub(super) fn with_limiter(&self, call: &mut dyn FnMut(Timestamp, &mut Limiter)) {
         let mut machine = self.lock();
         let now = self.now();
