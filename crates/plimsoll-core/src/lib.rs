@@ -56,6 +56,7 @@ mod id;
 mod median;
 pub mod meter;
 mod operation;
+mod outlook;
 pub mod pick;
 pub mod probe;
 pub mod queue;

@@ -31,8 +31,8 @@ use tokio::net::TcpListener;
 
 use crate::limits::{Override, micros};
 use crate::metrics;
-use crate::server::{Hosted, Services};
 use crate::service::{CustomerView, Service};
+use crate::services::{Hosted, Services};
 
 /// The media type of metrics.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -198,18 +198,6 @@ impl CustomerShown {
     }
 }
 
-/// The customers with the highest demand, the first first; those without demand and limit are left out.
-pub(crate) fn heaviest(service: &Service, most: usize) -> Vec<CustomerView> {
-    let mut customers: Vec<CustomerView> =
-        service.customers().filter(|view| view.has_limit || view.state.tasks > 0).collect();
-    customers.sort_by_cached_key(|view| {
-        let demand: u64 = view.state.demand.iter().sum();
-        (std::cmp::Reverse(demand), view.name.clone())
-    });
-    customers.truncate(most);
-    customers
-}
-
 fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) -> ServiceShown {
     let service = hosted.lock();
     let config = service.config();
@@ -226,7 +214,7 @@ fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) 
         dry_run: config.dry_run,
         unsure: service.is_unsure(),
         other_customers_limit_cpus: config.other_customers.hard_limit,
-        customers: heaviest(&service, MAX_LISTED).iter().map(|view| CustomerShown::of(now, view)).collect(),
+        customers: service.heaviest(MAX_LISTED).iter().map(|view| CustomerShown::of(now, view)).collect(),
         instances,
     }
 }

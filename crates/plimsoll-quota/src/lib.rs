@@ -20,6 +20,7 @@ mod message;
 mod metrics;
 mod server;
 mod service;
+mod services;
 
 pub use client::{Client, InvalidClient};
 pub use server::{Listening, Server};

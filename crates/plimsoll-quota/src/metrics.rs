@@ -11,9 +11,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::api::heaviest;
-use crate::server::Services;
 use crate::service::{Counts, CustomerView};
+use crate::services::Services;
 
 /// Customers of each service that have metrics.
 const TOP: usize = 50;
@@ -47,7 +46,7 @@ impl Scrape {
         let seen = services.all().into_iter().map(|(name, hosted)| {
             let service = hosted.lock();
             let (tasks, is_unsure, counts) = (service.tasks(), service.is_unsure(), service.counts());
-            Seen { name, tasks, is_unsure, counts, customers: heaviest(&service, TOP) }
+            Seen { name, tasks, is_unsure, counts, customers: service.heaviest(TOP) }
         });
         Self(seen.collect())
     }

@@ -1,6 +1,5 @@
 //! The quota server: streams of tasks to their services, and a timer for each service.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -11,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use plimsoll::server::{DrainEnd, Lifecycle, ServeConfig, ServerLayer, serve};
 use plimsoll_core::Timestamp;
 use tokio::net::TcpListener;
@@ -24,56 +23,12 @@ use tonic_prost::ProstCodec;
 use crate::config::Config;
 use crate::message::{FromTask, JOIN, ToOwner, ToTask};
 use crate::service::{MAX_QUEUE, Service, StreamError, StreamId};
+use crate::services::{Hosted, Services};
 
 /// Time for the first message of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// The path that answers whether the server takes streams.
 const READINESS: &str = "/readyz";
-
-/// A service, and the wake-up of its timer.
-#[derive(Debug)]
-pub(crate) struct Hosted {
-    service: Mutex<Service>,
-    /// The timer is to look again.
-    is_due: Notify,
-}
-
-impl Hosted {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Service> {
-        self.service.lock()
-    }
-
-    /// Calls with the service, whose timer then looks again.
-    pub(crate) fn change<R>(&self, call: impl FnOnce(&mut Service) -> R) -> R {
-        let result = call(&mut self.lock());
-        self.is_due.notify_one();
-        result
-    }
-}
-
-/// The services of a server.
-#[derive(Debug)]
-pub(crate) struct Services {
-    origin: Instant,
-    /// The owners' number: milliseconds since the Unix epoch at the start.
-    epoch: u64,
-    services: RwLock<BTreeMap<String, Arc<Hosted>>>,
-}
-
-impl Services {
-    pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::from_origin(self.origin.elapsed())
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<Hosted>> {
-        self.services.read().get(name).cloned()
-    }
-
-    /// All services, by name.
-    pub(crate) fn all(&self) -> BTreeMap<String, Arc<Hosted>> {
-        self.services.read().clone()
-    }
-}
 
 /// A quota server. It runs until its [`Lifecycle`] has drained.
 #[derive(Clone, Debug)]

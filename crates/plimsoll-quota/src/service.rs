@@ -325,6 +325,16 @@ impl Service {
         self.counts
     }
 
+    /// The customers with the highest demand, the first first. Those without demand and limit are left out.
+    pub(crate) fn heaviest(&self, most: usize) -> Vec<CustomerView> {
+        let demand = |view: &CustomerView| view.state.demand.iter().sum::<u64>();
+        let mut customers: Vec<CustomerView> =
+            self.customers().filter(|view| view.has_limit || view.state.tasks > 0).collect();
+        customers.sort_by(|one, other| demand(other).cmp(&demand(one)).then_with(|| one.name.cmp(&other.name)));
+        customers.truncate(most);
+        customers
+    }
+
     /// All customers with a limit or with demand.
     pub(crate) fn customers(&self) -> impl Iterator<Item = CustomerView> {
         let known = self.customers.iter().zip(0..).filter(|(customer, _)| !customer.is_free);

@@ -24,6 +24,7 @@ const OTHER_SUBJECTS: &[(&str, &[&str], &str)] = &[
     ("plimsoll-core/src/health/state.rs", &["lame-duck"], "states of a backend"),
     ("plimsoll-core/src/retry/decision.rs", &["deadline"], "reasons against a retry"),
     ("plimsoll-core/src/signal/mod.rs", &["memory"], "signals of load"),
+    ("plimsoll-proxy/src/config/check.rs", &["quota"], "a table of the configuration"),
     ("plimsoll-proxy/src/connection/end_reason.rs", &["slow-body", "slow-head"], "ends of a connection"),
     ("plimsoll-proxy/src/listener/rejections.rs", &["memory"], "rejected connections"),
     ("plimsoll-sim/src/experiment/fleet/marks.rs", &["overloaded"], "series of a figure"),

@@ -39,7 +39,7 @@
 
 use core::time::Duration;
 
-use super::Outlook;
+use crate::outlook::Outlook;
 use crate::{Timestamp, decay};
 
 /// Mean requests. With exponential costs, chance alone gets there for one request in 600 at a load

@@ -29,10 +29,11 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use super::{
-    Admission, AdmissionConfig, Ask, Charge, Limits, Outlook, Pressure, Quota, RankedAdmission, Shed, Standing,
-    Verdict, cohort, limits,
+    Admission, AdmissionConfig, Ask, Charge, Limits, Pressure, Quota, RankedAdmission, Shed, Standing, Verdict, cohort,
+    limits,
 };
 use crate::meter::{CostFit, Costs, Kind, Overhead, UsageTotals};
+use crate::outlook::Outlook;
 use crate::quota::{FleetCharge, LimitedRequest, Limiter, Refused};
 use crate::signal::{Gauges, Loads, Signal, SignalSmoother, Signals};
 use crate::{Criticality, Speed, Timestamp};

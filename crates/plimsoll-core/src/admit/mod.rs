@@ -34,6 +34,7 @@ use core::time::Duration;
 use crate::retry::Advice;
 use crate::{Criticality, Rejection, Timestamp, Weight};
 
+pub use crate::outlook::Outlook;
 pub use coalescing::Coalescing;
 pub use cohort::cohort;
 pub use gate::{Arrival, Entry, Gate, Mode, Observation};
@@ -41,7 +42,7 @@ pub use limits::{Charge, Limits, Standing};
 pub use process_observer::{Flow, ProcessCounters, ProcessObserver};
 pub use queue::{AbandonedWait, Queue, QueueConfig, QueueVerdict};
 pub use quota::{InvalidQuota, Quota};
-pub use ranked::{AdmissionConfig, Outlook, RankedAdmission};
+pub use ranked::{AdmissionConfig, RankedAdmission};
 
 /// A request that asks for admission.
 #[derive(Clone, Copy, Debug, PartialEq)]

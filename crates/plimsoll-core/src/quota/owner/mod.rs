@@ -32,7 +32,7 @@ use self::customer::Customer;
 use self::task::Task;
 use super::{Assignment, AssignmentEntry, CustomerId, Cut, Hello, Hold, Report, TaskId, granted};
 use crate::Timestamp;
-use crate::admit::Outlook;
+use crate::outlook::Outlook;
 
 /// If no task that joined in this time holds a rate, none did before.
 const FIRST_START: Duration = Duration::from_secs(5);
