@@ -151,7 +151,7 @@ struct Known {
     is_introduced: bool,
 }
 
-/// All fleet limits at one task. See the [module](self).
+/// All fleet limits at one task..
 #[derive(Clone, Debug)]
 pub struct Limiter {
     holder: Holder,
