@@ -29,8 +29,8 @@ use super::servers::{Ask, Servers};
 pub struct Named {
     /// Host name or IP address, with a port.
     pub name: String,
-    /// The addresses of a name by an earlier answer; may be empty.
-    pub known: Vec<SocketAddr>,
+    /// The addresses of a name by an earlier answer, and by the one before it; may be empty.
+    pub known: [Vec<SocketAddr>; 2],
     /// Weight, zone and other properties of each of its backends. Its address has no effect.
     pub properties: Endpoint,
 }
@@ -46,8 +46,8 @@ pub struct Names {
     on_found: OnFound,
 }
 
-/// Gets a name and its addresses.
-type OnFound = Box<dyn FnMut(&str, &[SocketAddr]) + Send>;
+/// Gets a name, and the addresses of its last answer and of the one before it.
+type OnFound = Box<dyn FnMut(&str, &[Vec<SocketAddr>; 2]) + Send>;
 
 /// A question under way: its entry, and the schedule for the next one.
 type Question = Pin<Box<dyn Future<Output = Asked> + Send>>;
@@ -82,9 +82,10 @@ impl Names {
         self
     }
 
-    /// Has `then` told the addresses of a name, when an answer has some.
+    /// Has `then` told the addresses of a name, when an answer has some: those of this answer, and
+    /// those of the one before it.
     #[must_use]
-    pub fn on_found(mut self, then: impl FnMut(&str, &[SocketAddr]) + Send + 'static) -> Self {
+    pub fn on_found(mut self, then: impl FnMut(&str, &[Vec<SocketAddr>; 2]) + Send + 'static) -> Self {
         self.on_found = Box::new(then);
         self
     }
@@ -93,13 +94,14 @@ impl Names {
         let questions = FuturesUnordered::new();
         let mut entries = Vec::with_capacity(names.len());
         for named in names {
-            let mut entry = Entry { answers: [named.known.clone(), Vec::new()], named, problem: None };
+            let mut entry = Entry { answers: named.known.clone(), named, problem: None };
             match (entry.named.name.parse(), Host::parse(&entry.named.name)) {
                 // It never changes.
-                (Ok(address), _) => entry.answers[0] = vec![address],
+                (Ok(address), _) => entry.answers = [vec![address], Vec::new()],
                 (Err(_), Ok(host)) => {
-                    let known = &entry.named.known;
-                    let schedule = Schedule::new(host.knowing(known), ask.clone()).after(known);
+                    // An answer may lack a family that failed, and not say so.
+                    let host = host.knowing(&entry.addresses());
+                    let schedule = Schedule::new(host, ask.clone()).after(&entry.answers[0]);
                     questions.push(question(entries.len(), schedule));
                 }
                 (Err(_), Err(error)) => entry.problem = Some(error.to_string()),
@@ -127,9 +129,9 @@ impl Names {
             Ok(found) if found.is_empty() => Some(format!("{}: the name has no address", entry.named.name).into()),
             Ok(found) => {
                 let found: Vec<SocketAddr> = found.iter().map(|backend| backend.address).collect();
-                (self.on_found)(&entry.named.name, &found);
                 let [last, earlier] = &mut entry.answers;
                 *earlier = std::mem::replace(last, found);
+                (self.on_found)(&entry.named.name, &entry.answers);
                 None
             }
             Err(error) => Some(error),

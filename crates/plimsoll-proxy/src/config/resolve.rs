@@ -9,10 +9,12 @@
 //! ([`Names`](plimsoll_discover::dns::Names)).
 //!
 //! A name that was known keeps the addresses of its last answer beside those of this one, as the source does: two
-//! answers in a row must lack an address. A name that cannot be looked up keeps the addresses that it had: they are in use all the while, and whatever else a reload
-//! is to change should not wait for a resolver. A new name has none, and its cluster goes on without it: one name of one
-//! cluster must not keep a proxy from serving all others. Names are looked up side by side, since an unanswered question
-//! takes many seconds.
+//! answers in a row must lack an address. So the last two answers of each name are known here. A lookup that fails is
+//! none: the name keeps both answers, and the addresses that are in use. The rest of a reload does not wait for a
+//! resolver.
+//!
+//! A new name has no address, and its cluster goes on without it: one name of one cluster must not keep a proxy from
+//! serving all others. Names are looked up side by side, since an unanswered question takes many seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,8 +34,8 @@ const AT_ONCE: usize = 16;
 /// In place of an address that is not known yet.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// The addresses of names as they were found last, with port 0.
-pub(crate) type Names = BTreeMap<String, Vec<SocketAddr>>;
+/// The last answer about each name, and the one before it: addresses with port 0.
+pub(crate) type Names = BTreeMap<String, [Vec<SocketAddr>; 2]>;
 
 /// What is known of the backends of a config.
 #[derive(Debug)]
@@ -61,15 +63,11 @@ impl Config {
         let hosts: BTreeSet<&str> =
             addresses.filter(|address| address.socket_address().is_none()).map(|address| address.host()).collect();
         let (mut names, mut kept, mut unknown) = (Names::new(), Vec::new(), BTreeMap::new());
-        let mut in_use = known.clone();
         for (host, found) in look_up_all(&hosts, look_up) {
             match (found, known.get(host)) {
-                (Ok(found), _) => {
-                    let all = in_use.entry(host.to_owned()).or_default();
-                    all.extend(&found);
-                    all.sort_unstable();
-                    all.dedup();
-                    names.insert(host.to_owned(), found);
+                (Ok(found), known) => {
+                    let [last, _] = known.cloned().unwrap_or_default();
+                    names.insert(host.to_owned(), [found, last]);
                 }
                 (Err(reason), Some(known)) => {
                     names.insert(host.to_owned(), known.clone());
@@ -84,10 +82,10 @@ impl Config {
             .filter(|(_, problems)| !problems.is_empty())
             .collect();
         let endpoints =
-            clusters().map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &in_use))).collect();
+            clusters().map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &names))).collect();
         let named = clusters()
             .filter(|(_, cluster)| cluster.backends.iter().any(|backend| backend.address.socket_address().is_none()))
-            .map(|(name, cluster)| (name.clone(), by_name(&cluster.backends, &in_use)))
+            .map(|(name, cluster)| (name.clone(), by_name(&cluster.backends, &names)))
             .collect();
         Resolved { endpoints, named, names, kept, incomplete }
     }
@@ -156,16 +154,16 @@ fn look_up_all<'h>(
     found.into_inner()
 }
 
-/// Backends by name, with the addresses that were found.
+/// Backends by name, with the answers about them.
 fn by_name(backends: &[Backend], names: &Names) -> Vec<Named> {
     let named = backends.iter().map(|backend| {
         let address = &backend.address;
         let (known, authority) = match address.socket_address() {
             // A backend that is named by its address is asked for by that anyway.
-            Some(known) => (vec![known], None),
+            Some(known) => ([vec![known], Vec::new()], None),
             None => {
                 let mut known = names.get(address.host()).cloned().unwrap_or_default();
-                known.iter_mut().for_each(|found| found.set_port(address.port()));
+                known.iter_mut().flatten().for_each(|found| found.set_port(address.port()));
                 (known, address.to_string().parse::<Authority>().ok())
             }
         };
@@ -185,6 +183,7 @@ fn by_name(backends: &[Backend], names: &Names) -> Vec<Named> {
 fn endpoints(backends: &[Backend], names: &Names) -> Vec<Endpoint> {
     let mut endpoints: Vec<Endpoint> = Vec::new();
     for Named { known, properties, .. } in by_name(backends, names) {
+        let known: BTreeSet<SocketAddr> = known.into_iter().flatten().collect();
         for address in known {
             // Two names of one machine would make it look like two.
             if !endpoints.iter().any(|known| known.address == address) {
@@ -238,8 +237,8 @@ mod tests {
     #[test]
     fn a_name_that_was_known_keeps_its_addresses_while_it_cannot_be_looked_up() {
         let config = Config::parse("test.toml", &FILE.replace("alias:81", "empty:81")).unwrap();
-        let before =
-            [("gone".to_owned(), vec![ip(7)]), ("empty".to_owned(), vec![ip(8)]), ("pair".to_owned(), vec![ip(9)])];
+        let before = [("gone", 7), ("empty", 8), ("pair", 9)];
+        let before = before.map(|(name, address)| (name.to_owned(), [vec![ip(address)], Vec::new()]));
         let resolved = config.resolve_with(&before.into(), look_up);
         // One answer lacks an address of `pair`.
         let all = ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81", "10.0.0.9:81", "10.0.0.8:81", "10.0.0.7:1"];
@@ -252,13 +251,33 @@ mod tests {
         let nobody = |_: &str| Err(io::ErrorKind::TimedOut.into());
         let again = config.resolve_with(&resolved.names, nobody);
         assert_eq!((&again.names, again.kept.len()), (&resolved.names, 3));
-        assert_eq!(addresses(&again), [&all[..3], &all[4..]].concat(), "two answers lack the address");
+        assert_eq!(addresses(&again), all, "one answer lacks the address, and a failure is none");
+        let once_more = config.resolve_with(&again.names, look_up);
+        assert_eq!(addresses(&once_more), [&all[..3], &all[4..]].concat(), "two answers lack it");
 
         let other = Config::parse("test.toml", &FILE.replace("gone", "new")).unwrap();
         let incomplete = other.resolve_with(&again.names, nobody);
-        assert_eq!(addresses(&incomplete), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"]);
+        assert_eq!(addresses(&incomplete), all[..4]);
         let problem = other.unresolved(&incomplete.incomplete["a"]).unwrap();
         assert!(problem.contains("\"alias\"") && problem.contains(", and 1 more of the cluster; "), "{problem}");
+    }
+
+    #[test]
+    fn address_stays_when_one_answer_lacks_it_and_the_lookup_fails() {
+        let config = Config::parse("test.toml", &FILE.replace(", \"alias:81\", \"gone:1\"", "")).unwrap();
+        // By the source: its last answer lacks one address of the answer before.
+        let before = Names::from([("pair".to_owned(), [vec![ip(2)], vec![ip(2), ip(3)]])]);
+        let all = ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"];
+        let mut known = before.clone();
+        for _ in 0..2 {
+            let resolved = config.resolve_with(&known, |_| Err(io::ErrorKind::TimedOut.into()));
+            assert_eq!((addresses(&resolved), &resolved.names), (all.map(str::to_owned).into(), &before));
+            let port = |last| SocketAddr::from(([10, 0, 0, last], 81));
+            assert_eq!(resolved.named["a"][1].known, [vec![port(2)], vec![port(2), port(3)]], "the source has both");
+            known = resolved.names;
+        }
+        let resolved = config.resolve_with(&known, |_| Ok(vec![ip(2)]));
+        assert_eq!(addresses(&resolved), all[..2], "two answers in a row lack it");
     }
 
     #[test]

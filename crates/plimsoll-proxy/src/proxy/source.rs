@@ -80,8 +80,9 @@ impl Source {
         let names = Arc::clone(names);
         let list = dns::Names::new(self.named.clone()).on_found(move |name, found| {
             let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-            let addresses = found.iter().map(|address| (address.ip(), 0).into()).collect();
-            names.lock().insert(host.to_owned(), addresses);
+            let answers =
+                found.each_ref().map(|answer| answer.iter().map(|address| (address.ip(), 0).into()).collect());
+            names.lock().insert(host.to_owned(), answers);
         });
         Some(match &self.incomplete {
             Some(problem) => list.incomplete(problem.as_str()),
