@@ -51,21 +51,17 @@ impl Source {
         saved: Vec<Endpoint>,
         names: &Arc<Mutex<Names>>,
     ) {
-        let fixed = self.fixed.clone();
-        let Some(Followed { origin, hold, on_empty, ordinals }) = &self.followed else {
-            if let Some(list) = self.names(names) {
-                return cluster.follow(list);
-            }
-            let list = Fixed::new(fixed);
-            return match &self.incomplete {
-                Some(problem) => cluster.follow(list.incomplete(problem)),
-                None => cluster.follow(list),
-            };
-        };
-        if let Some(problem) = &self.incomplete {
-            // The state of a cluster's source is that of the one it follows.
-            tracing::warn!(cluster = cluster.name(), problem, "static backend left out: its name was not looked up");
+        match self.names(names) {
+            Some(list) => self.follow(cluster, is_new, saved, list),
+            None => self.follow(cluster, is_new, saved, Fixed::new(self.fixed.clone())),
         }
+    }
+
+    /// Has `cluster` follow it, with these backends that are members always.
+    fn follow(&self, cluster: &Cluster, is_new: bool, saved: Vec<Endpoint>, fixed: impl Discover + 'static) {
+        let Some(Followed { origin, hold, on_empty, ordinals }) = &self.followed else {
+            return cluster.follow(fixed);
+        };
         let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
         give(origin, *ordinals, Follow { cluster, config, is_new });
     }
@@ -134,13 +130,13 @@ impl Use for Label {
 }
 
 /// A cluster that is not new goes on with its known backends.
-struct Follow<'a> {
+struct Follow<'a, F> {
     cluster: &'a Cluster,
-    config: FollowConfig,
+    config: FollowConfig<F>,
     is_new: bool,
 }
 
-impl Use for Follow<'_> {
+impl<F: Discover + 'static> Use for Follow<'_, F> {
     type Outcome = ();
 
     fn with(self, source: impl Discover + 'static) {
