@@ -1,5 +1,6 @@
 //! The source of a cluster's backends, from its settings.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ pub(super) struct Source {
     fixed: Vec<Endpoint>,
     /// The same by name, if some are names.
     named: Vec<Named>,
+    /// The DNS server to ask for the names. `None`: those of the system.
+    resolver: Option<SocketAddr>,
     /// The reason why some of the fixed backends have no address.
     incomplete: Option<String>,
 }
@@ -29,7 +32,7 @@ impl Source {
         named: Vec<Named>,
         incomplete: Option<String>,
     ) -> Self {
-        Self { followed: config.followed(cluster), fixed, named, incomplete }
+        Self { followed: config.followed(cluster), fixed, named, resolver: config.resolver(cluster), incomplete }
     }
 
     /// Whether there are only the backends that are members always.
@@ -73,12 +76,14 @@ impl Source {
         if self.named.is_empty() {
             return None;
         }
-        let names = Arc::clone(names);
-        let list = dns::Names::new(self.named.clone()).on_found(move |name, found| {
+        let (names, resolver) = (Arc::clone(names), self.resolver);
+        let list = dns::Names::new(self.named.clone());
+        let list = if let Some(server) = resolver { list.at(server) } else { list };
+        let list = list.on_found(move |name, found| {
             let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
             let answers =
                 found.each_ref().map(|answer| answer.iter().map(|address| (address.ip(), 0).into()).collect());
-            names.lock().insert(host.to_owned(), answers);
+            names.lock().insert((host.to_owned(), resolver), answers);
         });
         Some(match &self.incomplete {
             Some(problem) => list.incomplete(problem.as_str()),
