@@ -1,5 +1,6 @@
 """Backends from DNS: they come and go under load, and wrong answers change nothing."""
 
+import json
 import pathlib
 from collections.abc import Iterator
 
@@ -181,3 +182,52 @@ def test_names_of_static_backends_are_followed(fleet: Fleet) -> None:
     load.interrupt()
     counted = load.result()
     assert counted.failed == 0 and counted.requests > 500, counted.raw
+
+
+def test_names_beside_a_source_are_asked_at_their_resolver(fleet: Fleet, dns: DnsServer) -> None:
+    server = free_port()
+    named = [f"127.61.0.{number}:{server}" for number in (1, 2)]
+    for number, at in enumerate(named):
+        backend = Process(f"named-{number}", [PLIMSOLL, "backend", "--listen", at, *BACKEND], fleet.directory)
+        fleet.processes.append(backend)
+        wait_until("it listens", lambda backend=backend: "listening" in backend.output())
+    listed = fleet.backend(*BACKEND)
+    source = fleet.directory / "list.json"
+    source.write_text(json.dumps({"backends": [{"address": listed.address}]}))
+    dns.records[("web.internal", A)] = [address("127.61.0.1")]
+    cluster = f'resolver = "{dns.address}"'
+    further = f'[clusters.main.discovery]\nfile = "{source}"\n'
+    proxy = fleet.proxy_of(
+        lambda port, admin: config(port, admin, [f"web.internal:{server}"], cluster=cluster, further=further)
+    )
+    # The answer of the start.
+    assert set(proxy.admin.backends()) == {listed.address, named[0]}
+    proxy.admin.wait_for_healthy(2)
+    since = proxy.admin.backends()[listed.address]["since_s"]
+    load = fleet.load(proxy.url, "--rate", "200", "--duration", UNTIL_FINISHED, "--connections", "8")
+    dns.records[("web.internal", A)] = [address("127.61.0.2")]
+    wait_for_members(proxy, [listed.address, named[1]])
+    # A name that fails is no failure of the source, and keeps its address.
+    dns.code = SERVFAIL
+    wait_until("the failure is seen", lambda: discovery(proxy)["static_error"] is not None, SEEN + 4)
+    seen = discovery(proxy)
+    assert "Server Failure" in seen["static_error"]["error"] and (seen["kind"], seen["state"]) == ("file", "ok"), seen
+    assert proxy.admin.metric("plimsoll_discovery_static_failing") == 1
+    assert f'"source":"static at {dns.address}"' in proxy.output()
+    # Nor is a failure of the source one of the name; a reload asks the server once more, without an answer.
+    source.unlink()
+    wait_until("the source fails", lambda: discovery(proxy)["state"] == "failing", SEEN + 4)
+    assert proxy.admin.post("/api/v1/process/reload")[0] == 200
+    assert set(proxy.admin.backends()) == {listed.address, named[1]}
+    dns.code = 0
+    wait_until("it works again", lambda: discovery(proxy)["static_error"] is None, 15)
+    assert discovery(proxy)["state"] == "failing"
+    assert proxy.admin.backends()[listed.address]["since_s"] > since, "it goes on with its state"
+    (counted,) = finish(proxy, load)
+    assert counted.failed == 0, counted.raw
+
+
+def discovery(proxy: Proxy) -> dict:
+    answer = proxy.admin.json("/api/v1/clusters/main")
+    assert isinstance(answer, dict)
+    return answer["discovery"]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plimsoll::client;
+use plimsoll::client::{self, SourceFailure};
 use plimsoll::discover::{Freshness, OverrideKind};
 use plimsoll_core::Timestamp;
 use plimsoll_core::discover::MergeCounts;
@@ -23,6 +23,8 @@ pub struct DiscoveryView {
     pub answer_age_s: Option<f64>,
     /// The last error, also after a recovery.
     pub last_error: Option<LastError>,
+    /// The last error about static backends beside the source, while they fail.
+    pub static_error: Option<LastError>,
     /// Backends by the source.
     pub backends: Known,
     /// Changes since the cluster began, by reason.
@@ -53,6 +55,7 @@ impl Unserved {
             kind => format!("{kind} {}", discovery.source).trim_end().to_owned(),
         };
         let error = discovery.last_error.as_ref().filter(|_| discovery.is_failing);
+        let error = error.or(discovery.fixed_error.as_ref());
         let reason = match error {
             Some(last) => last.error.to_string(),
             None if !discovery.is_ready => format!("no answer of {source} yet"),
@@ -132,14 +135,17 @@ impl DiscoveryView {
         let discovery = &cluster.discovery;
         let age = |at: Timestamp| (cluster.at.since(at).as_secs_f64() * 1e3).round() / 1e3;
         let overridden = |kind| cluster.overrides.iter().filter(|each| each.change.kind() == kind).count();
-        let error = discovery.last_error.as_ref();
+        let last = |error: Option<&SourceFailure>| {
+            error.map(|last| LastError { error: last.error.to_string(), age_s: age(last.at) })
+        };
         Self {
             kind: discovery.kind,
             source: Some(discovery.source.to_string()).filter(|source| !source.is_empty()),
             state: state(discovery),
             stale: discovery.freshness == Freshness::Stale,
             answer_age_s: discovery.answered.map(age),
-            last_error: error.map(|last| LastError { error: last.error.to_string(), age_s: age(last.at) }),
+            last_error: last(discovery.last_error.as_ref()),
+            static_error: last(discovery.fixed_error.as_ref()),
             backends: Known {
                 known: discovery.backends.known(),
                 ready: discovery.backends.ready,

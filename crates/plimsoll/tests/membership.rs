@@ -480,7 +480,7 @@ async fn fixed_backends_serve_while_the_source_fails() {
     tokio::spawn(cluster.run());
     let (lists, source) = fake();
     lists.send(fails()).unwrap();
-    cluster.follow_with(source, FollowConfig { fixed: listed(&[&server]), ..FollowConfig::default() });
+    cluster.follow_with(source, FollowConfig { fixed: Fixed::new(listed(&[&server])), ..FollowConfig::default() });
     cluster.until_listed().await;
     until(|| cluster.backends().iter().any(|view| view.snapshot.state == State::Healthy)).await;
     assert_eq!(ask(&Plain::new(&cluster), "/").await, "ok");
@@ -488,7 +488,7 @@ async fn fixed_backends_serve_while_the_source_fails() {
     // Another fixed backend takes its place at once, though the next source has not answered.
     let other = Server::plain().await;
     let (_lists, source) = fake();
-    cluster.follow_on(source, FollowConfig { fixed: listed(&[&other]), ..FollowConfig::default() });
+    cluster.follow_on(source, FollowConfig { fixed: Fixed::new(listed(&[&other])), ..FollowConfig::default() });
     assert_eq!(addresses(&cluster), [other.address]);
 }
 
@@ -502,7 +502,7 @@ async fn source_followed_on_keeps_backends_through_errors_and_empty_lists() {
     for answer in [Ok(vec![]), fails()] {
         let (next_lists, next) = fake();
         next_lists.send(answer).unwrap();
-        cluster.follow_on(next, FollowConfig { fixed: listed(&[third]), ..FollowConfig::default() });
+        cluster.follow_on(next, FollowConfig { fixed: Fixed::new(listed(&[third])), ..FollowConfig::default() });
         assert_eq!(addresses(&cluster), [first, second, third].map(|server| server.address));
         cluster.until_listed().await;
     }

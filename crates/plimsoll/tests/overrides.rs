@@ -206,7 +206,7 @@ async fn overrides_outlive_lists_and_sources() {
     cluster.override_backend(port(9), put(port(9).into()), None).unwrap();
     assert_eq!(addresses(&cluster), [port(2), port(9)]);
     let (lists, source) = fake();
-    cluster.follow_with(source, FollowConfig { fixed: vec![port(5).into()], ..FollowConfig::default() });
+    cluster.follow_with(source, FollowConfig { fixed: Fixed::new([port(5)]), ..FollowConfig::default() });
     assert_eq!(addresses(&cluster), [2, 5, 9].map(port), "before its first list");
     assert_eq!(cluster.known(), 3);
     lists.send(Ok([1, 2, 3, 4].map(|at| port(at).into()).to_vec())).unwrap();

@@ -75,6 +75,7 @@ pub(crate) fn fleet() -> Still {
         freshness: Freshness::Fresh,
         is_failing: true,
         last_error: Some(SourceFailure { error: "no such file".into(), at: Timestamp::from_nanos(97_500_000_000) }),
+        fixed_error: Some(SourceFailure { error: "SERVFAIL".into(), at: Timestamp::from_nanos(99_000_000_000) }),
         is_ready: true,
         answered: Some(Timestamp::from_nanos(60_000_000_000)),
         backends: Census { ready: 2, held: 1, draining: 1, starting: 3 },
@@ -370,6 +371,7 @@ async fn cluster_shows_its_source_with_changes_by_hand_apart() {
     let discovery = json!({
         "kind": "file", "source": "/etc/plimsoll/web.json", "state": "failing", "stale": false, "answer_age_s": 40.0,
         "last_error": { "error": "no such file", "age_s": 2.5 },
+        "static_error": { "error": "SERVFAIL", "age_s": 1.0 },
         "backends": { "known": 7, "ready": 2, "held": 1, "draining": 1, "starting": 3 },
         "changes": { "added": 40, "changed": 41, "removed": 42, "drained": 43, "held": 45, "expired": 44 },
         "errors": 46, "empty_lists": 47, "overrides": { "added": 1, "removed": 0, "weight": 0, "drained": 1 }
@@ -720,6 +722,8 @@ async fn cluster_without_backend_is_a_warning_beside_the_readiness() {
         let text = body(&still, &[]).await;
         text.trim_start_matches("ready\nwarning: cluster \"web\" has no backend: ").trim_end().to_owned()
     };
+    assert_eq!(reason().await, "SERVFAIL", "of a static name");
+    set(&|view| view.fixed_error = None);
     assert_eq!(reason().await, format!("{file} lists none"));
     set(&|view| view.backends.draining = 1);
     assert_eq!(reason().await, format!("{file} lists none that is ready"));

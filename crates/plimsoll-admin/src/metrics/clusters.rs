@@ -400,6 +400,15 @@ pub(super) static CLUSTERS: &[Metric] = &[
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], f64::from(u8::from(c.discovery.is_failing)))),
     },
     Metric {
+        name: "discovery_static_failing",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "1 while a name in `backends` beside the source fails; its backends stay",
+        fill: |s, out| {
+            clusters(s, |c| out.gauge(&[&c.name], f64::from(u8::from(c.discovery.fixed_error.is_some()))));
+        },
+    },
+    Metric {
         name: "discovery_stale",
         kind: MetricType::Gauge,
         labels: CLUSTER,

@@ -101,6 +101,13 @@ pub struct Member<K, P> {
     pub is_held: bool,
 }
 
+impl<K, P> Member<K, P> {
+    /// A member that is listed.
+    pub const fn new(key: K, properties: P) -> Self {
+        Self { key, properties, is_held: false }
+    }
+}
+
 /// The origin of the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
@@ -208,10 +215,13 @@ struct Known<P> {
 pub struct Merge<K, P> {
     config: MergeConfig,
     started: Timestamp,
-    fixed: Vec<(K, P)>,
+    fixed: Vec<Member<K, P>>,
     fixed_keys: BTreeSet<K>,
     saved: Vec<Listed<K, P>>,
     known: BTreeMap<K, Known<P>>,
+    /// The members by the source, also those that are fixed.
+    listed: Vec<Member<K, P>>,
+    /// All of them, each once.
     members: Vec<Member<K, P>>,
     gather: Gather,
     /// The end of the first hold.
@@ -232,18 +242,18 @@ pub struct Merge<K, P> {
 impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
     /// For a source that was not asked yet.
     ///
-    /// `fixed` backends are members always, whatever the source lists. `saved` is the last list of an
-    /// earlier process; it comes into force if the source fails, or does not answer for half a second.
+    /// `saved` is the last list of an earlier process; it comes into force if the source fails, or does
+    /// not answer for half a second.
     #[must_use]
-    pub fn new(now: Timestamp, config: MergeConfig, fixed: Vec<(K, P)>, saved: Vec<Listed<K, P>>) -> Self {
-        let (fixed, fixed_keys) = each_once(fixed);
-        let mut merge = Self {
+    pub fn new(now: Timestamp, config: MergeConfig, saved: Vec<Listed<K, P>>) -> Self {
+        Self {
             config,
             started: now,
-            fixed_keys,
-            fixed,
+            fixed: Vec::new(),
+            fixed_keys: BTreeSet::new(),
             saved,
             known: BTreeMap::new(),
+            listed: Vec::new(),
             members: Vec::new(),
             gather: Gather::default(),
             hold_due: None,
@@ -255,19 +265,28 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
             is_empty: false,
             is_waited: false,
             counts: MergeCounts::default(),
-        };
-        merge.members = merge.current();
-        merge
+        }
     }
 
     /// Another source, or other settings: the known backends stay, with their holds, as if the new
-    /// source had listed them. The fixed ones take effect at once.
-    pub fn renew(&mut self, now: Timestamp, config: MergeConfig, fixed: Vec<(K, P)>) {
+    /// source had listed them. The fixed ones stay, too.
+    pub fn renew(&mut self, now: Timestamp, config: MergeConfig) {
         self.config = config;
         self.started = now;
-        (self.fixed, self.fixed_keys) = each_once(fixed);
         (self.is_listed, self.is_failing, self.is_empty, self.is_waited) = (false, false, false, false);
-        self.gather.hurry(now);
+    }
+
+    /// Fixed backends are members whatever the source lists. These replace the ones before, at once. A
+    /// backend that the source lists as well stays a member without them. Returns whether the
+    /// [members](Self::members) changed.
+    ///
+    /// They may be the members of another decision: so two sources have one list, and neither removes a
+    /// backend of the other.
+    pub fn set_fixed(&mut self, mut fixed: Vec<Member<K, P>>) -> bool {
+        self.fixed_keys.clear();
+        fixed.retain(|member| self.fixed_keys.insert(member.key.clone()));
+        self.fixed = fixed;
+        self.take_members()
     }
 
     /// The source answered with this list. Of a key that is listed twice the first entry counts.
@@ -335,10 +354,8 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         }
         self.gather = Gather::default();
         self.apply(now, observe);
-        let members = self.current();
-        let is_changed = members != self.members;
-        self.members = members;
-        is_changed
+        self.listed = self.current();
+        self.take_members()
     }
 
     /// The members, each key once: fixed ones first, then those of the source in its order, then those
@@ -395,7 +412,8 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
     /// The known backends by state.
     #[must_use]
     pub fn census(&self) -> Census {
-        let mut census = Census { ready: self.fixed_keys.len(), ..Census::default() };
+        let held = self.fixed.iter().filter(|member| member.is_held).count();
+        let mut census = Census { ready: self.fixed.len() - held, held, ..Census::default() };
         for (_, known) in self.known.iter().filter(|(key, _)| !self.fixed_keys.contains(*key)) {
             let count = match known {
                 Known { held_until: Some(_), .. } => &mut census.held,
@@ -527,13 +545,24 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         }
     }
 
+    /// Whether the members changed.
+    fn take_members(&mut self) -> bool {
+        let listed = self.listed.iter().filter(|member| !self.fixed_keys.contains(&member.key));
+        let members: Vec<_> = self.fixed.iter().chain(listed).cloned().collect();
+        let is_changed = members != self.members;
+        self.members = members;
+        is_changed
+    }
+
+    /// The members by the source.
     fn current(&self) -> Vec<Member<K, P>> {
-        let member =
-            |key: &K, properties: &P, is_held| Member { key: key.clone(), properties: properties.clone(), is_held };
-        let fixed = self.fixed.iter().map(|(key, properties)| member(key, properties, false));
-        let listed =
-            self.in_order().into_iter().filter(|(key, known)| known.is_member && !self.fixed_keys.contains(*key));
-        fixed.chain(listed.map(|(key, known)| member(key, &known.properties, known.held_until.is_some()))).collect()
+        let members = self.in_order().into_iter().filter(|(_, known)| known.is_member);
+        let member = |(key, known): (&K, &Known<P>)| Member {
+            key: key.clone(),
+            properties: known.properties.clone(),
+            is_held: known.held_until.is_some(),
+        };
+        members.map(member).collect()
     }
 
     /// The known backends in the order of the source, those that are missing last.
@@ -542,13 +571,6 @@ impl<K: Ord + Clone, P: PartialEq + Clone> Merge<K, P> {
         known.sort_by_key(|(_, known)| (known.absences > 0, known.place));
         known
     }
-}
-
-/// The first entry of each key.
-fn each_once<K: Ord + Clone, P>(mut entries: Vec<(K, P)>) -> (Vec<(K, P)>, BTreeSet<K>) {
-    let mut keys = BTreeSet::new();
-    entries.retain(|(key, _)| keys.insert(key.clone()));
-    (entries, keys)
 }
 
 /// The difference between a list and the one before.

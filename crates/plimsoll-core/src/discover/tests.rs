@@ -31,8 +31,9 @@ impl Source {
 
     fn with(config: MergeConfig, fixed: &[u16], saved: Vec<Listed<u16, u32>>) -> Self {
         let now = Timestamp::from_origin(100 * SECOND);
-        let fixed = fixed.iter().map(|key| (*key, 1)).collect();
-        Self { merge: Merge::new(now, config, fixed, saved), now, events: vec![] }
+        let mut merge = Merge::new(now, config, saved);
+        merge.set_fixed(fixed.iter().map(|key| Member::new(*key, 1)).collect());
+        Self { merge, now, events: vec![] }
     }
 
     fn started(keys: impl IntoIterator<Item = u16>) -> Self {
@@ -328,8 +329,8 @@ fn renewed_source_keeps_members_and_holds_through_errors_and_empty_lists() {
     source.list(ready(0..2));
     source.pass(SECOND);
     assert_eq!(source.held().len(), 8);
-    source.merge.renew(source.now, MergeConfig::default(), vec![(50, 1)]);
-    source.handle();
+    source.merge.renew(source.now, MergeConfig::default());
+    assert!(source.merge.set_fixed(vec![Member::new(50, 1)]));
     assert_eq!((source.keys()[0], source.keys().len(), source.held().len()), (50, 11, 8));
     source.error();
     source.list(vec![]);
@@ -337,6 +338,25 @@ fn renewed_source_keeps_members_and_holds_through_errors_and_empty_lists() {
     source.list(ready(0..3));
     source.pass(HOLD);
     assert_eq!(source.keys(), [50, 0, 1, 2]);
+}
+
+#[test]
+fn fixed_backends_change_at_once_and_leave_those_of_the_source() {
+    let mut source = Source::with(MergeConfig::default(), &[0, 1], vec![]);
+    source.list(ready([1, 2]));
+    source.list(ready([1, 2, 3]));
+    let held = Member { is_held: true, ..Member::new(7, 9) };
+    // The source lists 1 as well; 3 still gathers.
+    assert!(source.merge.set_fixed(vec![held, Member::new(2, 9), Member::new(2, 5)]));
+    assert_eq!((source.keys(), source.held()), (vec![7, 2, 1], vec![7]));
+    assert_eq!(source.merge.members()[1].properties, 9, "those of the fixed backend count");
+    assert_eq!(source.merge.census(), Census { ready: 2, held: 1, starting: 1, draining: 0 });
+    assert!(!source.merge.set_fixed(vec![held, Member::new(2, 9)]), "the same once more");
+    source.pass(QUIET);
+    assert_eq!(source.keys(), [7, 2, 1, 3]);
+    assert!(source.merge.set_fixed(vec![]));
+    assert_eq!((source.keys(), source.merge.members()[1].properties), (vec![1, 2, 3], 1));
+    assert_eq!(source.events, []);
 }
 
 #[test]
@@ -410,7 +430,7 @@ fn revision_grows_with_the_list_of_the_present_source_only() {
     }
     assert!(source.merge.revision() > first);
     assert_eq!(saved(&source), [2, 1]);
-    source.merge.renew(source.now, config, vec![]);
+    source.merge.renew(source.now, config);
     source.error();
     assert_eq!(source.merge.revision(), None);
     source.list(ready([2, 1]));
@@ -524,6 +544,32 @@ proptest! {
                 other => often.step(other),
             }
             prop_assert_eq!(rare.merge.members(), often.merge.members());
+        }
+    }
+
+    /// Two sources of one list: each has the members that it has alone. An address in both is one member,
+    /// with the properties of the fixed one.
+    #[test]
+    fn neither_of_two_sources_changes_the_members_of_the_other(
+        steps in prop::collection::vec((any::<bool>(), steps()), 1..4)
+    ) {
+        let [mut fixed, mut source, mut alone] = [(); 3].map(|()| Source::new(MergeConfig::default()));
+        for (is_fixed, steps) in &steps {
+            for step in steps {
+                match (step, is_fixed) {
+                    (Step::Pass(time), _) => [&mut fixed, &mut source, &mut alone].into_iter().for_each(|each| each.pass(*time)),
+                    (step, true) => fixed.step(step),
+                    (step, false) => [&mut source, &mut alone].into_iter().for_each(|each| each.step(step)),
+                }
+                let before = source.merge.members().to_vec();
+                let is_changed = source.merge.set_fixed(fixed.merge.members().to_vec());
+                prop_assert_eq!(is_changed, before != source.merge.members());
+                let is_fixed = |member: &&Member<u16, u32>| fixed.keys().contains(&member.key);
+                let others = alone.merge.members().iter().filter(|member| !is_fixed(member));
+                let members: Vec<_> = fixed.merge.members().iter().chain(others).copied().collect();
+                prop_assert_eq!(source.merge.members(), members);
+                prop_assert_eq!(source.merge.poll_timeout(), alone.merge.poll_timeout());
+            }
         }
     }
 

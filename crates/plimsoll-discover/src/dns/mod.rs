@@ -194,6 +194,14 @@ pub struct DnsError {
     failure: Failure,
 }
 
+impl DnsError {
+    /// The reason without the name.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        self.failure.to_string()
+    }
+}
+
 /// The reason why a question has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 enum Failure {

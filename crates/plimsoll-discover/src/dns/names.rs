@@ -29,8 +29,8 @@ use super::servers::{Ask, Servers};
 pub struct Named {
     /// Host name or IP address, with a port.
     pub name: String,
-    /// The addresses of a name by an earlier answer; may be empty.
-    pub known: Vec<SocketAddr>,
+    /// The addresses of a name by an earlier answer, and by the one before it; may be empty.
+    pub known: [Vec<SocketAddr>; 2],
     /// Weight, zone and other properties of each of its backends. Its address has no effect.
     pub properties: Endpoint,
 }
@@ -41,13 +41,15 @@ pub struct Named {
 pub struct Names {
     entries: Vec<Entry>,
     questions: FuturesUnordered<Question>,
+    /// The DNS server that they go to. `None`: those of the system.
+    server: Option<SocketAddr>,
     /// Answers that are ready.
     ready: VecDeque<Answer>,
     on_found: OnFound,
 }
 
-/// Gets a name and its addresses.
-type OnFound = Box<dyn FnMut(&str, &[SocketAddr]) + Send>;
+/// Gets a name, and the addresses of its last answer and of the one before it.
+type OnFound = Box<dyn FnMut(&str, &[Vec<SocketAddr>; 2]) + Send>;
 
 /// A question under way: its entry, and the schedule for the next one.
 type Question = Pin<Box<dyn Future<Output = Asked> + Send>>;
@@ -74,6 +76,14 @@ impl Names {
         Self::by(names, Servers::System)
     }
 
+    /// The same, asked at the DNS server at this address: without search domains and `/etc/hosts`.
+    #[must_use]
+    pub fn at(mut self, server: SocketAddr) -> Self {
+        self.questions = questions(&self.entries, &Servers::At(server));
+        self.server = Some(server);
+        self
+    }
+
     /// The same with a name whose addresses are not known; `problem` is the reason. It is an answer
     /// after the first list.
     #[must_use]
@@ -82,31 +92,19 @@ impl Names {
         self
     }
 
-    /// Has `then` told the addresses of a name, when an answer has some.
+    /// Has `then` told the addresses of a name, when an answer has some: those of this answer, and
+    /// those of the one before it.
     #[must_use]
-    pub fn on_found(mut self, then: impl FnMut(&str, &[SocketAddr]) + Send + 'static) -> Self {
+    pub fn on_found(mut self, then: impl FnMut(&str, &[Vec<SocketAddr>; 2]) + Send + 'static) -> Self {
         self.on_found = Box::new(then);
         self
     }
 
     pub(super) fn by<A: Ask + Clone + 'static>(names: Vec<Named>, ask: A) -> Self {
-        let questions = FuturesUnordered::new();
-        let mut entries = Vec::with_capacity(names.len());
-        for named in names {
-            let mut entry = Entry { answers: [named.known.clone(), Vec::new()], named, problem: None };
-            match (entry.named.name.parse(), Host::parse(&entry.named.name)) {
-                // It never changes.
-                (Ok(address), _) => entry.answers[0] = vec![address],
-                (Err(_), Ok(host)) => {
-                    let known = &entry.named.known;
-                    let schedule = Schedule::new(host.knowing(known), ask.clone()).after(known);
-                    questions.push(question(entries.len(), schedule));
-                }
-                (Err(_), Err(error)) => entry.problem = Some(error.to_string()),
-            }
-            entries.push(entry);
-        }
-        let mut source = Self { entries, questions, ready: VecDeque::new(), on_found: Box::new(|_, _| ()) };
+        let entries: Vec<Entry> = names.into_iter().map(Entry::new).collect();
+        let questions = questions(&entries, &ask);
+        let mut source =
+            Self { entries, questions, server: None, ready: VecDeque::new(), on_found: Box::new(|_, _| ()) };
         source.answer();
         source
     }
@@ -127,9 +125,9 @@ impl Names {
             Ok(found) if found.is_empty() => Some(format!("{}: the name has no address", entry.named.name).into()),
             Ok(found) => {
                 let found: Vec<SocketAddr> = found.iter().map(|backend| backend.address).collect();
-                (self.on_found)(&entry.named.name, &found);
                 let [last, earlier] = &mut entry.answers;
                 *earlier = std::mem::replace(last, found);
+                (self.on_found)(&entry.named.name, &entry.answers);
                 None
             }
             Err(error) => Some(error),
@@ -152,6 +150,23 @@ impl Names {
 }
 
 impl Entry {
+    fn new(named: Named) -> Self {
+        let (answers, problem) = match (named.name.parse(), Host::parse(&named.name)) {
+            // It never changes.
+            (Ok(address), _) => ([vec![address], Vec::new()], None),
+            (Err(_), Ok(_)) => (named.known.clone(), None),
+            (Err(_), Err(error)) => (named.known.clone(), Some(error.to_string())),
+        };
+        Self { named, answers, problem }
+    }
+
+    /// The question about it. `None`: it is an address, or no name that DNS can express.
+    fn host(&self) -> Option<Host> {
+        let is_address = self.named.name.parse::<SocketAddr>().is_ok();
+        // An answer may lack a family that failed, and not say so.
+        Host::parse(&self.named.name).ok().filter(|_| !is_address).map(|host| host.knowing(&self.addresses()))
+    }
+
     /// Its addresses, sorted.
     fn addresses(&self) -> Vec<SocketAddr> {
         let mut addresses = self.answers.concat();
@@ -163,6 +178,15 @@ impl Entry {
     fn backends(&self) -> impl Iterator<Item = Endpoint> {
         self.addresses().into_iter().map(|address| Endpoint { address, ..self.named.properties.clone() })
     }
+}
+
+/// The first questions about all names.
+fn questions<A: Ask + Clone + 'static>(entries: &[Entry], ask: &A) -> FuturesUnordered<Question> {
+    let first = |(i, entry): (usize, &Entry)| {
+        let schedule = Schedule::new(entry.host()?, ask.clone()).after(&entry.answers[0]);
+        Some(question(i, schedule))
+    };
+    entries.iter().enumerate().filter_map(first).collect()
 }
 
 /// Asks when it is time.
@@ -189,5 +213,9 @@ impl Discover for Names {
 
     fn kind(&self) -> &'static str {
         "static"
+    }
+
+    fn description(&self) -> String {
+        self.server.map(|server| format!("at {server}")).unwrap_or_default()
     }
 }

@@ -374,6 +374,16 @@ impl Rules<'_> {
 
     /// A cluster has backends, or a source of them.
     fn backends(&mut self, path: &str, cluster: &Cluster) {
+        let resolver = format!("{path}.resolver");
+        let has_name = cluster.backends.iter().any(|backend| backend.address.socket_address().is_none());
+        if cluster.resolver.is_some() && !has_name && self.checker.is_readable(&format!("{path}.backends")) {
+            let reason = "has no effect: no backend is a name";
+            let help = match cluster.discovery {
+                Some(_) => "move it into [clusters.NAME.discovery] for the name there, or remove it",
+                None => "remove it, or write a backend as a name with a port, such as \"web.internal:8080\"",
+            };
+            self.report(resolver, reason, help);
+        }
         let is_followed = cluster.discovery.is_some() || !self.checker.is_readable(&format!("{path}.discovery"));
         if !cluster.backends.is_empty() || is_followed {
             return;

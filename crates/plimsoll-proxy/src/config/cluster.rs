@@ -13,6 +13,7 @@ use plimsoll_wire::proxy_protocol::Version;
 
 use super::address::Backend;
 use super::discovery::Discovery;
+use super::dns_name::Resolver;
 use super::health::{Health, HealthTable};
 use super::inbound::Inbound;
 use super::retry::Retry;
@@ -58,6 +59,8 @@ const PROTOCOL: Format<Protocol> = Format {
 pub struct Cluster {
     /// The backends that are members always, each address once; at least one without `discovery`.
     pub backends: Vec<Backend>,
+    /// The DNS server to ask for names among `backends`. `None`: those of the system.
+    pub resolver: Option<Resolver>,
     /// The source of backends that change.
     pub discovery: Option<Discovery>,
     /// The localities that they are in, nearest first; none where all are equally near.
@@ -127,6 +130,9 @@ const BUDGET_FULL: Effect = Effect::Applied("from the next request on; another b
 const NEXT_REPORTS: Effect =
     Effect::Applied("within seconds, with the next load reports; health states and connections stay");
 const SUBSET_CHOSEN: Effect = Effect::Applied("the subset is chosen again; removed backends finish their requests");
+const NAMES_ASKED: Effect = Effect::Applied(
+    "names of backends are looked up there, now and when their TTL ends; known backends keep their state",
+);
 const NEXT_CHECK: Effect = Effect::Applied("from the next check on; health states stay");
 const PREQUAL_LEARNS: Effect = Effect::Applied("from the next request on; policy prequal learns from the start");
 
@@ -134,6 +140,7 @@ impl Table for Cluster {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         let Self { requests, pool, balancer, .. } = self;
         visitor.value(("backends", Effect::Another), &mut self.backends);
+        visitor.optional(("resolver", NAMES_ASKED), &mut self.resolver);
         visitor.value(("localities", LOADS_STAY), &mut self.localities);
         visitor.value(("policy", POLICY_LEARNS), &mut balancer.policy);
         visitor.value_as(("protocol", NEW_CONNECTIONS), &mut requests.protocol, PROTOCOL);

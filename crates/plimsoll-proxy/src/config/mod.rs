@@ -291,6 +291,11 @@ impl Config {
         self.raw.clusters.get(cluster)?.discovery.as_ref()?.followed(&self.files.folder)
     }
 
+    /// The DNS server to ask for names among the backends of a cluster. `None`: those of the system.
+    pub(crate) fn resolver(&self, cluster: &str) -> Option<SocketAddr> {
+        self.raw.clusters.get(cluster)?.resolver.map(|resolver| resolver.0)
+    }
+
     /// The certificates, keys and rules of TLS at the listener of this name; `None` if it has no
     /// TLS.
     pub(crate) fn server_tls(&self, listener: &str) -> Option<&Arc<TlsMaterial>> {

@@ -6,13 +6,16 @@
 //! proxies that number the same backends differently would take subsets that do not fit together.
 //!
 //! This is the first answer. The names are looked up again by their TTL while the proxy runs
-//! ([`Names`](plimsoll_discover::dns::Names)).
+//! ([`Names`](plimsoll_discover::dns::Names)). The system's resolver gives the first answer, or the DNS server that the
+//! cluster names.
 //!
 //! A name that was known keeps the addresses of its last answer beside those of this one, as the source does: two
-//! answers in a row must lack an address. A name that cannot be looked up keeps the addresses that it had: they are in use all the while, and whatever else a reload
-//! is to change should not wait for a resolver. A new name has none, and its cluster goes on without it: one name of one
-//! cluster must not keep a proxy from serving all others. Names are looked up side by side, since an unanswered question
-//! takes many seconds.
+//! answers in a row must lack an address. So the last two answers of each name are known here. A lookup that fails is
+//! none: the name keeps both answers, and the addresses that are in use. The rest of a reload does not wait for a
+//! resolver.
+//!
+//! A new name has no address, and its cluster goes on without it: one name of one cluster must not keep a proxy from
+//! serving all others. Names are looked up side by side, since an unanswered question takes many seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,9 +25,10 @@ use std::thread;
 use http::uri::Authority;
 use parking_lot::Mutex;
 use plimsoll::discover::Endpoint;
-use plimsoll_discover::dns::Named;
+use plimsoll_discover::dns::{Dns, Named};
+use tokio::runtime;
 
-use super::{Backend, Config, ConfigError, Problem};
+use super::{Backend, Cluster, Config, ConfigError, Problem};
 
 /// Names that are looked up at once: so many threads, and so many questions to the resolver.
 const AT_ONCE: usize = 16;
@@ -32,8 +36,11 @@ const AT_ONCE: usize = 16;
 /// In place of an address that is not known yet.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// The addresses of names as they were found last, with port 0.
-pub(crate) type Names = BTreeMap<String, Vec<SocketAddr>>;
+/// A name, and the DNS server that is asked for it; `None`: the system's resolver.
+pub(crate) type Asked = (String, Option<SocketAddr>);
+
+/// The last answer about each name, and the one before it: addresses with port 0.
+pub(crate) type Names = BTreeMap<Asked, [Vec<SocketAddr>; 2]>;
 
 /// What is known of the backends of a config.
 #[derive(Debug)]
@@ -52,55 +59,61 @@ pub(crate) struct Resolved {
 impl Config {
     /// Looks up the names of all backends; `known` are those of the config before. Blocks.
     pub(crate) fn resolve(&self, known: &Names) -> Resolved {
-        self.resolve_with(known, |host| (host, 0).to_socket_addrs().map(Iterator::collect))
+        self.resolve_with(known, |host, server| match server {
+            None => (host, 0).to_socket_addrs().map(Iterator::collect),
+            Some(server) => ask(host, server),
+        })
     }
 
-    fn resolve_with(&self, known: &Names, look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Sync) -> Resolved {
-        let backends = self.clusters().values().flat_map(|cluster| &cluster.backends);
-        let addresses = backends.map(|backend| &backend.address);
-        let hosts: BTreeSet<&str> =
-            addresses.filter(|address| address.socket_address().is_none()).map(|address| address.host()).collect();
+    fn resolve_with(
+        &self,
+        known: &Names,
+        look_up: impl Fn(&str, Option<SocketAddr>) -> io::Result<Vec<SocketAddr>> + Sync,
+    ) -> Resolved {
+        let hosts: BTreeSet<Asked> = self.clusters().values().flat_map(Cluster::names).collect();
         let (mut names, mut kept, mut unknown) = (Names::new(), Vec::new(), BTreeMap::new());
-        let mut in_use = known.clone();
+        // By the server before, where the new one cannot be asked. A server that is still in use may know another
+        // service by this name.
+        let by_former = |host: &Asked| known.iter().find(|(asked, _)| asked.0 == host.0 && !hosts.contains(asked));
         for (host, found) in look_up_all(&hosts, look_up) {
-            match (found, known.get(host)) {
-                (Ok(found), _) => {
-                    let all = in_use.entry(host.to_owned()).or_default();
-                    all.extend(&found);
-                    all.sort_unstable();
-                    all.dedup();
-                    names.insert(host.to_owned(), found);
+            match found {
+                Ok(found) => {
+                    let [last, _] = known.get(host).cloned().unwrap_or_default();
+                    names.insert(host.clone(), [found, last]);
                 }
-                (Err(reason), Some(known)) => {
-                    names.insert(host.to_owned(), known.clone());
-                    kept.push((host.to_owned(), reason));
+                Err(reason) => {
+                    let answers = known.get(host).or_else(|| by_former(host).map(|(_, answers)| answers));
+                    let Some(answers) = answers else {
+                        unknown.insert(host, reason);
+                        continue;
+                    };
+                    names.insert(host.clone(), answers.clone());
+                    kept.push((host.0.clone(), reason));
                 }
-                (Err(reason), None) => drop(unknown.insert(host, reason)),
             }
         }
         let clusters = || self.clusters().iter();
         let incomplete = clusters()
-            .map(|(name, cluster)| (name.clone(), self.problems(name, &cluster.backends, &unknown)))
+            .map(|(name, cluster)| (name.clone(), self.problems(name, cluster, &unknown)))
             .filter(|(_, problems)| !problems.is_empty())
             .collect();
-        let endpoints =
-            clusters().map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &in_use))).collect();
+        let endpoints = clusters().map(|(name, cluster)| (name.clone(), endpoints(cluster, &names))).collect();
         let named = clusters()
-            .filter(|(_, cluster)| cluster.backends.iter().any(|backend| backend.address.socket_address().is_none()))
-            .map(|(name, cluster)| (name.clone(), by_name(&cluster.backends, &in_use)))
+            .filter(|(_, cluster)| cluster.names().next().is_some())
+            .map(|(name, cluster)| (name.clone(), by_name(cluster, &names)))
             .collect();
         Resolved { endpoints, named, names, kept, incomplete }
     }
 
     /// The backends of a cluster without an address, each at its place in the file.
-    fn problems(&self, cluster: &str, backends: &[Backend], unknown: &BTreeMap<&str, String>) -> Vec<Problem> {
+    fn problems(&self, name: &str, cluster: &Cluster, unknown: &BTreeMap<&Asked, String>) -> Vec<Problem> {
         let problem = |(i, backend): (usize, &Backend)| {
-            let reason = unknown.get(backend.address.host())?.clone();
-            let path = format!("clusters.{cluster}.backends[{i}]");
+            let reason = unknown.get(&cluster.asked(backend))?.clone();
+            let path = format!("clusters.{name}.backends[{i}]");
             let help = "correct the name, or write the backend's IP address".to_owned();
             Some(Problem { position: self.places.find(&path), path, reason, help })
         };
-        backends.iter().enumerate().filter_map(problem).collect()
+        cluster.backends.iter().enumerate().filter_map(problem).collect()
     }
 
     /// The problems of one cluster in one line: the first of them, and the number of the others.
@@ -123,19 +136,42 @@ impl Resolved {
     }
 }
 
-/// What came of each name: its addresses, at least one, in their order, or why there are none.
-fn look_up_all<'h>(
-    hosts: &BTreeSet<&'h str>,
-    look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Sync,
-) -> BTreeMap<&'h str, Result<Vec<SocketAddr>, String>> {
-    let left = Mutex::new(hosts.iter().copied());
+impl Cluster {
+    /// The question about a backend, if it is a name.
+    fn asked(&self, backend: &Backend) -> Asked {
+        (backend.address.host().to_owned(), self.resolver.map(|resolver| resolver.0))
+    }
+
+    /// The names among its backends.
+    fn names(&self) -> impl Iterator<Item = Asked> {
+        let named = self.backends.iter().filter(|backend| backend.address.socket_address().is_none());
+        named.map(|backend| self.asked(backend))
+    }
+}
+
+/// The addresses of a name by this DNS server. Takes 10 seconds at most.
+fn ask(host: &str, server: SocketAddr) -> io::Result<Vec<SocketAddr>> {
+    // A port is part of a source's name, and none of the question.
+    let mut source = Dns::new(&format!("{host}:1")).map_err(|_| io::Error::other("it is no name for DNS"))?.at(server);
+    // The caller's thread is none of the runtime.
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let found = runtime.block_on(source.look_up()).map_err(|error| io::Error::other(error.reason()))?;
+    Ok(found.endpoints.iter().map(|endpoint| (endpoint.address.ip(), 0).into()).collect())
+}
+
+/// The outcome for each name: its addresses, at least one, in their order, or the reason why there are none.
+fn look_up_all(
+    hosts: &BTreeSet<Asked>,
+    look_up: impl Fn(&str, Option<SocketAddr>) -> io::Result<Vec<SocketAddr>> + Sync,
+) -> BTreeMap<&Asked, Result<Vec<SocketAddr>, String>> {
+    let left = Mutex::new(hosts.iter());
     let found = Mutex::new(BTreeMap::new());
     let work = || {
         loop {
             // Not in the head of a loop, where the lock would be held for all of its body.
             let next = left.lock().next();
-            let Some(host) = next else { return };
-            let result = match look_up(host) {
+            let Some(asked @ (host, server)) = next else { return };
+            let result = match look_up(host, *server) {
                 Ok(addresses) if addresses.is_empty() => Err(format!("\"{host}\" has no address")),
                 Ok(mut addresses) => {
                     addresses.sort_unstable();
@@ -143,7 +179,7 @@ fn look_up_all<'h>(
                 }
                 Err(error) => Err(format!("\"{host}\" could not be looked up: {error}")),
             };
-            found.lock().insert(host, result);
+            found.lock().insert(asked, result);
         }
     };
     thread::scope(|scope| {
@@ -156,16 +192,16 @@ fn look_up_all<'h>(
     found.into_inner()
 }
 
-/// Backends by name, with the addresses that were found.
-fn by_name(backends: &[Backend], names: &Names) -> Vec<Named> {
-    let named = backends.iter().map(|backend| {
+/// Backends by name, with the answers about them.
+fn by_name(cluster: &Cluster, names: &Names) -> Vec<Named> {
+    let named = cluster.backends.iter().map(|backend| {
         let address = &backend.address;
         let (known, authority) = match address.socket_address() {
             // A backend that is named by its address is asked for by that anyway.
-            Some(known) => (vec![known], None),
+            Some(known) => ([vec![known], Vec::new()], None),
             None => {
-                let mut known = names.get(address.host()).cloned().unwrap_or_default();
-                known.iter_mut().for_each(|found| found.set_port(address.port()));
+                let mut known = names.get(&cluster.asked(backend)).cloned().unwrap_or_default();
+                known.iter_mut().flatten().for_each(|found| found.set_port(address.port()));
                 (known, address.to_string().parse::<Authority>().ok())
             }
         };
@@ -182,9 +218,10 @@ fn by_name(backends: &[Backend], names: &Names) -> Vec<Named> {
     named.collect()
 }
 
-fn endpoints(backends: &[Backend], names: &Names) -> Vec<Endpoint> {
+fn endpoints(cluster: &Cluster, names: &Names) -> Vec<Endpoint> {
     let mut endpoints: Vec<Endpoint> = Vec::new();
-    for Named { known, properties, .. } in by_name(backends, names) {
+    for Named { known, properties, .. } in by_name(cluster, names) {
+        let known: BTreeSet<SocketAddr> = known.into_iter().flatten().collect();
         for address in known {
             // Two names of one machine would make it look like two.
             if !endpoints.iter().any(|known| known.address == address) {
@@ -208,7 +245,7 @@ mod tests {
         SocketAddr::from(([10, 0, 0, last], 0))
     }
 
-    fn look_up(host: &str) -> io::Result<Vec<SocketAddr>> {
+    fn look_up(host: &str, _: Option<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
         match host {
             "pair" => Ok(vec![ip(3), ip(2)]),
             "alias" => Ok(vec![ip(3)]),
@@ -238,8 +275,8 @@ mod tests {
     #[test]
     fn a_name_that_was_known_keeps_its_addresses_while_it_cannot_be_looked_up() {
         let config = Config::parse("test.toml", &FILE.replace("alias:81", "empty:81")).unwrap();
-        let before =
-            [("gone".to_owned(), vec![ip(7)]), ("empty".to_owned(), vec![ip(8)]), ("pair".to_owned(), vec![ip(9)])];
+        let before = [("gone", 7), ("empty", 8), ("pair", 9)];
+        let before = before.map(|(name, address)| ((name.to_owned(), None), [vec![ip(address)], Vec::new()]));
         let resolved = config.resolve_with(&before.into(), look_up);
         // One answer lacks an address of `pair`.
         let all = ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81", "10.0.0.9:81", "10.0.0.8:81", "10.0.0.7:1"];
@@ -249,22 +286,72 @@ mod tests {
         assert_eq!(kept, ["\"empty\" has no address", "\"gone\" could not be looked up: no such host"]);
 
         // Once more, by what was found; all of it, when nobody answers.
-        let nobody = |_: &str| Err(io::ErrorKind::TimedOut.into());
+        let nobody = |_: &str, _| Err(io::ErrorKind::TimedOut.into());
         let again = config.resolve_with(&resolved.names, nobody);
         assert_eq!((&again.names, again.kept.len()), (&resolved.names, 3));
-        assert_eq!(addresses(&again), [&all[..3], &all[4..]].concat(), "two answers lack the address");
+        assert_eq!(addresses(&again), all, "one answer lacks the address, and a failure is none");
+        let once_more = config.resolve_with(&again.names, look_up);
+        assert_eq!(addresses(&once_more), [&all[..3], &all[4..]].concat(), "two answers lack it");
 
         let other = Config::parse("test.toml", &FILE.replace("gone", "new")).unwrap();
         let incomplete = other.resolve_with(&again.names, nobody);
-        assert_eq!(addresses(&incomplete), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"]);
+        assert_eq!(addresses(&incomplete), all[..4]);
         let problem = other.unresolved(&incomplete.incomplete["a"]).unwrap();
         assert!(problem.contains("\"alias\"") && problem.contains(", and 1 more of the cluster; "), "{problem}");
     }
 
     #[test]
+    fn address_stays_when_one_answer_lacks_it_and_the_lookup_fails() {
+        let config = Config::parse("test.toml", &FILE.replace(", \"alias:81\", \"gone:1\"", "")).unwrap();
+        // By the source: its last answer lacks one address of the answer before.
+        let before = Names::from([(("pair".to_owned(), None), [vec![ip(2)], vec![ip(2), ip(3)]])]);
+        let all = ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"];
+        let mut known = before.clone();
+        for _ in 0..2 {
+            let resolved = config.resolve_with(&known, |_, _| Err(io::ErrorKind::TimedOut.into()));
+            assert_eq!((addresses(&resolved), &resolved.names), (all.map(str::to_owned).into(), &before));
+            let port = |last| SocketAddr::from(([10, 0, 0, last], 81));
+            assert_eq!(resolved.named["a"][1].known, [vec![port(2)], vec![port(2), port(3)]], "the source has both");
+            known = resolved.names;
+        }
+        let resolved = config.resolve_with(&known, |_, _| Ok(vec![ip(2)]));
+        assert_eq!(addresses(&resolved), all[..2], "two answers in a row lack it");
+    }
+
+    #[test]
+    fn name_is_asked_at_the_resolver_of_its_cluster() {
+        let file = FILE.replace("backends = [", "resolver = \"127.0.0.9\"\nbackends = [");
+        let file = format!("{file}[clusters.b]\nbackends = [\"pair:81\"]\n[[routes]]\nhost = \"b\"\ncluster = \"b\"\n");
+        let config = Config::parse("test.toml", &file).unwrap();
+        let server = SocketAddr::from(([127, 0, 0, 9], 53));
+        let by_server = |_: &str, at: Option<SocketAddr>| match at {
+            Some(at) if at == server => Ok(vec![ip(7)]),
+            Some(_) => Err(io::ErrorKind::NotFound.into()),
+            None => Ok(vec![ip(8)]),
+        };
+        let resolved = config.resolve_with(&Names::new(), by_server);
+        assert_eq!(resolved.incomplete, BTreeMap::new());
+        assert_eq!(addresses(&resolved), ["10.0.0.1:80", "10.0.0.7:81", "10.0.0.7:1"]);
+        assert_eq!(resolved.endpoints["b"][0].address.to_string(), "10.0.0.8:81");
+
+        // The answers of another server are no answers of this one.
+        let system = Config::parse("test.toml", &file.replace("resolver", "#")).unwrap();
+        let by_system = system.resolve_with(&resolved.names, by_server);
+        assert_eq!(addresses(&by_system), ["10.0.0.1:80", "10.0.0.8:81", "10.0.0.8:1"]);
+        // They stay while this one fails, unless the other is still in use.
+        let other = Config::parse("test.toml", &file.replace("127.0.0.9", "127.0.0.8")).unwrap();
+        let failing = other.resolve_with(&resolved.names, by_server);
+        assert_eq!(addresses(&failing), ["10.0.0.1:80", "10.0.0.7:81", "10.0.0.7:1"]);
+        let split = other.resolve_with(&by_system.names, by_server);
+        let [problem] = &split.incomplete["a"][..] else { panic!("{:?}", split.incomplete) };
+        assert!(problem.reason.starts_with("\"pair\" could not be looked up"), "{}", problem.reason);
+        assert_eq!(addresses(&split), ["10.0.0.1:80", "10.0.0.8:81", "10.0.0.8:1"], "two names were asked there only");
+    }
+
+    #[test]
     fn names_are_looked_up_side_by_side_and_each_once() {
         let asked = AtomicUsize::new(0);
-        let slow = |_: &str| {
+        let slow = |_: &str, _| {
             asked.fetch_add(1, Ordering::SeqCst);
             let begun = Instant::now();
             while asked.load(Ordering::SeqCst) < 3 {

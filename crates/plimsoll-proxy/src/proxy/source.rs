@@ -1,5 +1,6 @@
 //! The source of a cluster's backends, from its settings.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ pub(super) struct Source {
     fixed: Vec<Endpoint>,
     /// The same by name, if some are names.
     named: Vec<Named>,
+    /// The DNS server to ask for the names. `None`: those of the system.
+    resolver: Option<SocketAddr>,
     /// The reason why some of the fixed backends have no address.
     incomplete: Option<String>,
 }
@@ -29,7 +32,7 @@ impl Source {
         named: Vec<Named>,
         incomplete: Option<String>,
     ) -> Self {
-        Self { followed: config.followed(cluster), fixed, named, incomplete }
+        Self { followed: config.followed(cluster), fixed, named, resolver: config.resolver(cluster), incomplete }
     }
 
     /// Whether there are only the backends that are members always.
@@ -51,21 +54,17 @@ impl Source {
         saved: Vec<Endpoint>,
         names: &Arc<Mutex<Names>>,
     ) {
-        let fixed = self.fixed.clone();
-        let Some(Followed { origin, hold, on_empty, ordinals }) = &self.followed else {
-            if let Some(list) = self.names(names) {
-                return cluster.follow(list);
-            }
-            let list = Fixed::new(fixed);
-            return match &self.incomplete {
-                Some(problem) => cluster.follow(list.incomplete(problem)),
-                None => cluster.follow(list),
-            };
-        };
-        if let Some(problem) = &self.incomplete {
-            // The state of a cluster's source is that of the one it follows.
-            tracing::warn!(cluster = cluster.name(), problem, "static backend left out: its name was not looked up");
+        match self.names(names) {
+            Some(list) => self.follow(cluster, is_new, saved, list),
+            None => self.follow(cluster, is_new, saved, Fixed::new(self.fixed.clone())),
         }
+    }
+
+    /// Has `cluster` follow it, with these backends that are members always.
+    fn follow(&self, cluster: &Cluster, is_new: bool, saved: Vec<Endpoint>, fixed: impl Discover + 'static) {
+        let Some(Followed { origin, hold, on_empty, ordinals }) = &self.followed else {
+            return cluster.follow(fixed);
+        };
         let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
         give(origin, *ordinals, Follow { cluster, config, is_new });
     }
@@ -77,11 +76,14 @@ impl Source {
         if self.named.is_empty() {
             return None;
         }
-        let names = Arc::clone(names);
-        let list = dns::Names::new(self.named.clone()).on_found(move |name, found| {
+        let (names, resolver) = (Arc::clone(names), self.resolver);
+        let list = dns::Names::new(self.named.clone());
+        let list = if let Some(server) = resolver { list.at(server) } else { list };
+        let list = list.on_found(move |name, found| {
             let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-            let addresses = found.iter().map(|address| (address.ip(), 0).into()).collect();
-            names.lock().insert(host.to_owned(), addresses);
+            let answers =
+                found.each_ref().map(|answer| answer.iter().map(|address| (address.ip(), 0).into()).collect());
+            names.lock().insert((host.to_owned(), resolver), answers);
         });
         Some(match &self.incomplete {
             Some(problem) => list.incomplete(problem.as_str()),
@@ -133,13 +135,13 @@ impl Use for Label {
 }
 
 /// A cluster that is not new goes on with its known backends.
-struct Follow<'a> {
+struct Follow<'a, F> {
     cluster: &'a Cluster,
-    config: FollowConfig,
+    config: FollowConfig<F>,
     is_new: bool,
 }
 
-impl Use for Follow<'_> {
+impl<F: Discover + 'static> Use for Follow<'_, F> {
     type Outcome = ();
 
     fn with(self, source: impl Discover + 'static) {

@@ -171,14 +171,15 @@ pub trait Discover: Send {
 /// How a cluster follows a source, see
 /// [`Cluster::follow_with`](crate::client::Cluster::follow_with).
 #[derive(Clone, Debug)]
-pub struct FollowConfig {
+pub struct FollowConfig<F = Fixed> {
     /// How long missing backends stay after the sudden loss of more than half of them. Zero: not at
     /// all.
     pub hold: Duration,
     /// The meaning of an empty list.
     pub on_empty: OnEmpty,
-    /// Backends that are members whatever the source lists. They come into force at once.
-    pub fixed: Vec<Endpoint>,
+    /// Backends that are members whatever the source lists: a source of their own. Its first list comes
+    /// into force at once.
+    pub fixed: F,
     /// The last list of an earlier process
     /// ([`Cluster::listed`](crate::client::Cluster::listed)). It comes into force if the source fails,
     /// or does not answer for half a second.
@@ -188,7 +189,7 @@ pub struct FollowConfig {
 impl Default for FollowConfig {
     fn default() -> Self {
         let MergeConfig { hold, on_empty, .. } = MergeConfig::default();
-        Self { hold, on_empty, fixed: Vec::new(), saved: Vec::new() }
+        Self { hold, on_empty, fixed: Fixed::new([] as [Endpoint; 0]), saved: Vec::new() }
     }
 }
 

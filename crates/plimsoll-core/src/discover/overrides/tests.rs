@@ -149,7 +149,7 @@ fn hold_does_not_bring_a_removed_backend_back() {
     let ready = |keys: &[u16]| -> Vec<Listed<u16, u32>> {
         keys.iter().map(|key| Listed { key: *key, properties: 1, readiness: Readiness::Ready }).collect()
     };
-    let mut merge = Merge::new(at(0), MergeConfig::default(), vec![], vec![]);
+    let mut merge = Merge::new(at(0), MergeConfig::default(), vec![]);
     let mut layer = Layer::default();
     merge.on_list(at(0), ready(&[1, 2, 3, 4]), &mut |_| ());
     merge.handle_timeout(at(0), &mut |_| ());

@@ -12,7 +12,7 @@ fn named(name: &str, known: &[u8]) -> Named {
     let (_, port) = name.rsplit_once(':').unwrap();
     let address = |last: &u8| format!("10.0.0.{last}:{port}").parse().unwrap();
     let properties = Endpoint::new("0.0.0.0:0".parse().unwrap()).zone("a");
-    Named { name: name.to_owned(), known: known.iter().map(address).collect(), properties }
+    Named { name: name.to_owned(), known: [known.iter().map(address).collect(), Vec::new()], properties }
 }
 
 fn source(table: &Table, names: impl IntoIterator<Item = Named>) -> Names {
@@ -75,6 +75,37 @@ async fn address_is_left_out_when_two_answers_of_its_name_lack_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn known_answer_counts_like_one_of_the_source() {
+    let table = Table::default();
+    table.v4("web.internal", 60, [2]);
+    fails(&table, "slow.internal");
+    let mut after = named("web.internal:80", &[2]);
+    after.known[1] = named("web.internal:80", &[2, 3]).known[0].clone();
+    let mut slow = named("slow.internal:80", &[8]);
+    slow.known[1] = named("slow.internal:80", &[9]).known[0].clone();
+    let mut source = source(&table, [after, slow]);
+    assert_eq!(next(&mut source).await, (Ok(vec![2, 3, 8, 9]), 0));
+    // The second answer without 3. A failure is no second answer without 9.
+    let mut lists = Vec::new();
+    while lists.is_empty() {
+        lists.extend(next(&mut source).await.0.ok());
+    }
+    assert_eq!(lists, [vec![2, 8, 9]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn family_that_the_last_answer_lacks_and_that_fails_keeps_its_addresses() {
+    let table = Table::default();
+    table.v4("web.internal", 5, [2]);
+    table.set("web.internal", RecordType::AAAA, Reply::Code(ResponseCode::ServFail));
+    let mut both = named("web.internal:80", &[2]);
+    both.known[1] = vec!["10.0.0.2:80".parse().unwrap(), "[fd00::1]:80".parse().unwrap()];
+    let mut source = source(&table, [both]);
+    assert_eq!(source.next().await.unwrap().unwrap().len(), 2);
+    assert!(is_silent(&mut source, 300).await, "one answer lacks the IPv6 address");
+}
+
+#[tokio::test(start_paused = true)]
 async fn name_that_dns_cannot_express_keeps_its_addresses_and_others_are_followed() {
     let table = Table::default();
     table.v4("web.internal", 5, [4]);
@@ -92,7 +123,7 @@ async fn family_that_fails_after_the_start_keeps_the_known_addresses() {
     table.v4("web.internal", 5, [2]);
     table.set("web.internal", RecordType::AAAA, Reply::Code(ResponseCode::ServFail));
     let mut both = named("web.internal:80", &[2]);
-    both.known.push("[fd00::1]:80".parse().unwrap());
+    both.known[0].push("[fd00::1]:80".parse().unwrap());
     let mut source = source(&table, [both]);
     assert_eq!(source.next().await.unwrap().unwrap().len(), 2);
     assert!(is_silent(&mut source, 300).await, "no answer lacked the IPv6 address");
@@ -158,9 +189,9 @@ async fn found_addresses_are_told() {
     table.v4("web.internal", 5, [7]);
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let to = Arc::clone(&told);
-    let tell = move |name: &str, found: &[SocketAddr]| to.lock().unwrap().push(format!("{name} {found:?}"));
+    let tell = move |name: &str, found: &[Vec<SocketAddr>; 2]| to.lock().unwrap().push(format!("{name} {found:?}"));
     let mut source = source(&table, [named("web.internal:80", &[2])]).on_found(tell);
     next(&mut source).await.0.unwrap();
     next(&mut source).await.0.unwrap();
-    assert_eq!(*told.lock().unwrap(), ["web.internal:80 [10.0.0.7:80]"]);
+    assert_eq!(*told.lock().unwrap(), ["web.internal:80 [[10.0.0.7:80], [10.0.0.2:80]]"]);
 }

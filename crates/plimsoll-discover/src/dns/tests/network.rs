@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use plimsoll::discover::Discover as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::dns::servers::Servers;
-use crate::dns::{Dns, DnsError};
+use crate::dns::{Dns, DnsError, Named, Names};
 
 /// The bytes that answer a question over UDP, or over TCP.
 type Behaviour = fn(&Message, Transport) -> Option<Vec<u8>>;
@@ -89,6 +90,17 @@ fn reply(question: &Message, fill: impl FnOnce(&mut Message)) -> Vec<u8> {
     message.add_query(question.queries[0].clone());
     fill(&mut message);
     message.to_vec().unwrap()
+}
+
+#[tokio::test]
+async fn names_of_a_configuration_are_asked_at_their_server() {
+    let server = Server::start(|question, _| Some(answer(question, 2))).await;
+    let properties = Endpoint::new("0.0.0.0:0".parse().unwrap());
+    let named = Named { name: "web.internal:80".to_owned(), known: Default::default(), properties };
+    let mut names = Names::new(vec![named]).at(server.address);
+    assert_eq!(names.description(), format!("at {}", server.address));
+    assert_eq!(names.next().await.unwrap().unwrap(), []);
+    assert_eq!(names.next().await.unwrap().unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ struct Members {
 impl Members {
     fn new(table: &Table) -> Self {
         let config = MergeConfig { confirmations: CONFIRMATIONS, ..MergeConfig::default() };
-        let merge = Merge::new(Timestamp::from_origin(seconds(0)), config, vec![], vec![]);
+        let merge = Merge::new(Timestamp::from_origin(seconds(0)), config, vec![]);
         Self { source: table.host(NAME), merge, begun: Instant::now() }
     }
 

@@ -83,7 +83,7 @@ impl Driver {
     /// Lets the machine act and starts due checks. Returns the time of the next turn.
     fn turn(&mut self, shared: &Shared) -> Instant {
         if let Some(source) = shared.new_source() {
-            self.source = source;
+            self.source = Some(source);
         }
         let now = shared.now();
         let members_at = shared.settle(now);

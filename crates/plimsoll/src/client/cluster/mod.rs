@@ -7,6 +7,7 @@
 mod again;
 mod answers;
 mod drive;
+mod fixed;
 mod follow;
 mod hedge;
 mod localities;

@@ -86,6 +86,8 @@ pub(super) enum Cause {
     Source,
     /// Fixed backends of another configuration.
     Configuration,
+    /// An answer about fixed backends, or the end of a wait for one.
+    Fixed,
 }
 
 /// The reason why the members changed.
@@ -95,6 +97,7 @@ enum Reason {
     SavedList,
     HoldExpired,
     Configuration,
+    Static,
 }
 
 /// A change of the members by the source.
@@ -216,6 +219,7 @@ impl SourceAccount {
         let is_saved = lines.events.iter().any(|event| matches!(event, MergeEvent::SavedListUsed { .. }));
         let reason = match () {
             () if cause == Cause::Configuration => Reason::Configuration,
+            () if cause == Cause::Fixed => Reason::Static,
             () if is_saved => Reason::SavedList,
             () if expired > 0 && added + changed + removed + drained + newly_held == 0 => Reason::HoldExpired,
             () => Reason::List,
@@ -266,6 +270,7 @@ impl Reason {
             Self::SavedList => "saved-list",
             Self::HoldExpired => "hold-expired",
             Self::Configuration => "configuration",
+            Self::Static => "static",
         }
     }
 }

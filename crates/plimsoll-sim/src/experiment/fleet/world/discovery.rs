@@ -20,7 +20,7 @@ impl World<'_> {
     /// Lets clients without a view ask for their first list.
     pub(super) fn follow_source(&mut self, discovery: &Discovery) {
         for number in self.followings.len() as u32..self.clients.len() as u32 {
-            let merge = Merge::new(self.arena.now, discovery.merge, Vec::new(), Vec::new());
+            let merge = Merge::new(self.arena.now, discovery.merge, Vec::new());
             self.followings.push(Following { merge, due: NEVER });
             self.take_answer(number);
             let mut rng = self.arena.streams.stream("discovery", u64::from(number));
