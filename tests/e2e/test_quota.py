@@ -13,6 +13,9 @@ import pytest
 from harness.fleet import PLIMSOLL, Backend, Fleet, Load, QuotaServer, RunningLoad
 from harness.process import run, wait_until
 
+# Rates follow the load within some tens of milliseconds, which need a free core.
+pytestmark = pytest.mark.alone
+
 JOIN = "/plimsoll.quota.v1.Quota/Join"
 # CPU-seconds of a request.
 COST = 0.002
