@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use plimsoll::tls::{Identity, IdentityError, RootCertStore, TlsConfig, Trust, file};
+use plimsoll::tls::{ClientAuth, Identity, IdentityError, RootCertStore, TlsConfig, TlsMaterial, Trust, file};
 use plimsoll_config::{Checker, Places, Value as _};
 
 use super::Problem;
 use super::answer::MAX_BODY;
 use super::cluster::Cluster;
 use super::raw::RawConfig;
-use super::tls::{ClientAuth, ClientCertificate, ClusterTls, FilePath, ListenerTls, TlsMaterial};
+use super::tls::{ClientCertificate, ClusterTls, FilePath, ListenerTls};
 
 /// A certificate is warned of while there is time to get another: those of ACME live 90 days and
 /// are renewed after 60.

@@ -82,7 +82,7 @@ pub use route::{HostPattern, Leads, PathPrefix, Route};
 pub use simple::Simple;
 pub use subset::{Identity, Subset};
 pub use throttle::{Throttle, ThrottleKind};
-pub use tls::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, ListenerTls, TlsVersion};
+pub use tls::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, ListenerTls};
 
 use bytes::Bytes;
 pub use discovery::Discovery;
@@ -93,7 +93,6 @@ pub(crate) use path::normalise;
 use plimsoll::client::ClusterConfig;
 use plimsoll_config::{Places, Read};
 use raw::RawConfig;
-pub(crate) use tls::{ClientAuth, TlsMaterial};
 pub(crate) use trouble::Trouble;
 
 /// A checked configuration.
@@ -298,7 +297,7 @@ impl Config {
 
     /// The certificates, keys and rules of TLS at the listener of this name; `None` if it has no
     /// TLS.
-    pub(crate) fn server_tls(&self, listener: &str) -> Option<&Arc<TlsMaterial>> {
+    pub(crate) fn server_tls(&self, listener: &str) -> Option<&Arc<plimsoll::tls::TlsMaterial>> {
         self.files.listeners.get(listener)
     }
 

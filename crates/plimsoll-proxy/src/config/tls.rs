@@ -2,9 +2,8 @@
 //! read in `files`.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use plimsoll::tls::{Identity, RootCertStore, ServerName};
+use plimsoll::tls::{ServerName, TlsVersion};
 use plimsoll_config::{
     Choice, DeValue, Effect, Flaw, Format, Reading, Spanned, Value, kind, quoted, table, text, values,
 };
@@ -45,36 +44,8 @@ const CLIENT_CERTIFICATE: Choice<ClientCertificate> = Choice {
     ],
 };
 
-/// The oldest version of TLS that is spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsVersion {
-    /// TLS 1.2, which some clients of services still need, with the ciphers of 1.3's kind only.
-    V1_2,
-    /// TLS 1.3.
-    V1_3,
-}
-
 const TLS_VERSION: Choice<TlsVersion> =
     Choice { noun: "a version of TLS", names: &[("1.2", TlsVersion::V1_2), ("1.3", TlsVersion::V1_3)] };
-
-/// The certificate that clients have to show.
-#[derive(Clone, Debug)]
-pub(crate) enum ClientAuth {
-    None,
-    /// A certificate by one of these authorities, or none.
-    Optional(Arc<RootCertStore>),
-    /// A certificate by one of these authorities.
-    Required(Arc<RootCertStore>),
-}
-
-/// The content of the files that a listener's TLS needs.
-#[derive(Clone, Debug)]
-pub(crate) struct TlsMaterial {
-    /// At least one.
-    pub(crate) identities: Vec<Identity>,
-    pub(crate) client_auth: ClientAuth,
-    pub(crate) min_version: TlsVersion,
-}
 
 fn file_path(text: &str) -> Result<FilePath, Flaw> {
     if text.is_empty() {

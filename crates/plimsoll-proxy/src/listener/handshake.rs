@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll::stream::Stream;
-use plimsoll::tls::names;
+use plimsoll::tls::{HTTP2, ServerTls, names};
 use rustls::{InvalidMessage, PeerMisbehaved, ProtocolVersion, ServerConnection};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -21,7 +21,7 @@ use crate::limits::Limits;
 use crate::listener::ListenerState;
 use crate::listener::handshakes::{Failure, Session};
 use crate::listener::proxy_protocol;
-use crate::listener::tls::{HTTP2, ServerTls};
+
 use crate::listener::turns::InTurn;
 use crate::peer::{Peer, Tls};
 

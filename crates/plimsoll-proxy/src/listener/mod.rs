@@ -7,7 +7,6 @@ pub(crate) mod handshakes;
 mod proxy_protocol;
 pub(crate) mod rejections;
 mod serve;
-mod tls;
 pub(crate) mod turns;
 
 use std::sync::Arc;
@@ -15,14 +14,14 @@ use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwapOption;
 
-use crate::config::TlsMaterial;
 use crate::connection::context::{ConnectionCounts, Context};
 use crate::connection::permits::Permits;
 use crate::counts::Counts;
 use crate::listener::clients::Clients;
 use crate::listener::handshakes::Handshakes;
 use crate::listener::rejections::RejectReason;
-use crate::listener::tls::ServerTls;
+use plimsoll::tls::{ServerTls, TlsMaterial};
+
 use crate::listener::turns::Turns;
 use crate::pressure::Pressure;
 

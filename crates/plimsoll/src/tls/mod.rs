@@ -1,4 +1,4 @@
-//! TLS: certificates from files, and connections to backends.
+//! TLS: certificates from files, connections to backends, and listeners.
 //!
 //! rustls with ring is the implementation. It offers versions 1.2 and 1.3, and only cipher suites
 //! with forward secrecy and authenticated encryption. So there is no list of ciphers to get wrong.
@@ -7,11 +7,13 @@
 //! - [`Identity`]: a certificate with its key, of a server or a client.
 //! - [`names`], [`Validity`]: the names and dates of a certificate.
 //! - [`TlsConfig`]: the trust and the identity of a client.
+//! - [`ServerTls`]: the identities of a server, and the certificates that it asks for.
 
 mod certificate;
 mod client;
 pub mod file;
 mod identity;
+mod server;
 
 use std::sync::{Arc, LazyLock};
 
@@ -21,6 +23,7 @@ pub use self::certificate::{Validity, names};
 pub(crate) use self::client::Alpn;
 pub use self::client::{NoSystemRoots, TlsConfig, Trust};
 pub use self::identity::{Identity, IdentityError};
+pub use self::server::{ClientAuth, HTTP2, ServerTls, TlsMaterial, TlsVersion};
 
 /// The types of rustls in this interface.
 pub use rustls::RootCertStore;

@@ -17,31 +17,65 @@ mod by_host;
 use std::fmt;
 use std::sync::Arc;
 
-use plimsoll::tls::{RootCertStore, provider};
-use rustls::ServerConfig;
 use rustls::crypto::ring::Ticketer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
 
 use self::by_host::ByHost;
-use crate::config::{ClientAuth, TlsMaterial, TlsVersion};
+use super::{Identity, provider};
 
 /// The protocols offered, the preferred one first. A client that names others only is refused (RFC
 /// 7301, 3.2); old tools name HTTP/1.0 alone.
 const PROTOCOLS: [&[u8]; 3] = [HTTP2, b"http/1.1", b"http/1.0"];
 /// HTTP/2 in ALPN.
-pub(crate) const HTTP2: &[u8] = b"h2";
+pub const HTTP2: &[u8] = b"h2";
+
+/// The oldest version of TLS that is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2, which some clients of services still need, with the ciphers of 1.3's kind only.
+    V1_2,
+    /// TLS 1.3.
+    V1_3,
+}
+
+/// The certificate that clients have to show.
+#[derive(Clone, Debug)]
+pub enum ClientAuth {
+    /// None.
+    None,
+    /// A certificate by one of these authorities, or none.
+    Optional(Arc<RootCertStore>),
+    /// A certificate by one of these authorities.
+    Required(Arc<RootCertStore>),
+}
+
+/// The content of the files that a listener's TLS needs.
+#[derive(Clone, Debug)]
+pub struct TlsMaterial {
+    /// At least one.
+    pub identities: Vec<Identity>,
+    /// The certificates that clients show.
+    pub client_auth: ClientAuth,
+    /// The oldest version that is spoken.
+    pub min_version: TlsVersion,
+}
 
 /// TLS of one listener.
-pub(crate) struct ServerTls {
+pub struct ServerTls {
     rustls: Arc<ServerConfig>,
     client_auth: ClientAuth,
 }
 
 impl ServerTls {
     /// Shows the first of the identities that is for the host a client names, else the first of
-    /// all; there is one at least.
-    pub(crate) fn new(material: &TlsMaterial) -> Self {
+    /// all.
+    ///
+    /// # Panics
+    /// There is no identity, or no authority for the certificates of clients.
+    #[must_use]
+    pub fn new(material: &TlsMaterial) -> Self {
         let TlsMaterial { identities, client_auth, min_version } = material;
         let versions = match min_version {
             TlsVersion::V1_2 => &[&TLS13, &TLS12][..],
@@ -75,7 +109,8 @@ impl ServerTls {
     }
 
     /// The same, taking the sessions of `earlier` over where neither asks for certificates.
-    pub(crate) fn continuing(&self, earlier: Option<&Self>) -> Self {
+    #[must_use]
+    pub fn continuing(&self, earlier: Option<&Self>) -> Self {
         let mut rustls = Arc::clone(&self.rustls);
         if let Some(earlier) = earlier
             && let (ClientAuth::None, ClientAuth::None) = (&earlier.client_auth, &self.client_auth)
@@ -88,7 +123,8 @@ impl ServerTls {
     }
 
     /// As rustls takes it.
-    pub(crate) fn rustls(&self) -> &Arc<ServerConfig> {
+    #[must_use]
+    pub fn rustls(&self) -> &Arc<ServerConfig> {
         &self.rustls
     }
 }

@@ -10,10 +10,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use plimsoll::tls::Identity;
 use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+
+use crate::tls::Identity;
 
 /// Certificates in the order of the file.
 type Choice = Vec<Arc<CertifiedKey>>;
