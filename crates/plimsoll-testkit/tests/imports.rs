@@ -20,6 +20,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-http2", &["plimsoll-core"]),
     ("plimsoll", &["plimsoll-core", "plimsoll-http1", "plimsoll-wire"]),
     ("plimsoll-discover", &["plimsoll", "plimsoll-core"]),
+    ("plimsoll-tls-config", &["plimsoll", "plimsoll-config"]),
     (
         "plimsoll-proxy",
         &[
@@ -30,12 +31,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "plimsoll-http1",
             "plimsoll-http2",
             "plimsoll-quota",
+            "plimsoll-tls-config",
             "plimsoll-wire",
         ],
     ),
     ("plimsoll-sim", &["plimsoll-config", "plimsoll-core"]),
     ("plimsoll-admin", &["plimsoll", "plimsoll-core", "plimsoll-wire"]),
-    ("plimsoll-quota", &["plimsoll", "plimsoll-admin", "plimsoll-config", "plimsoll-core"]),
+    ("plimsoll-quota", &["plimsoll", "plimsoll-admin", "plimsoll-config", "plimsoll-core", "plimsoll-tls-config"]),
     (
         "plimsoll-cli",
         &[

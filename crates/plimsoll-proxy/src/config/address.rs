@@ -7,6 +7,7 @@ use plimsoll_config::{
     DeTable, DeValue, Effect, Flaw, Reading, Spanned, Value, kind, number, quoted, table, text, values,
 };
 use plimsoll_core::{Speed, Weight};
+use plimsoll_tls_config::is_host_name;
 
 use super::address_help::{self, looks_like_ipv4};
 
@@ -67,19 +68,6 @@ impl fmt::Display for BackendAddress {
             write!(f, "{}:{}", self.host, self.port)
         }
     }
-}
-
-/// Whether `name` can be a host name: labels of letters, digits, `-` and `_`, 253 characters at
-/// most.
-pub(super) fn is_host_name(name: &str) -> bool {
-    let label_is_good = |label: &str| {
-        !label.is_empty()
-            && label.len() <= 63
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-    };
-    name.len() <= 253 && name.split('.').all(label_is_good)
 }
 
 values! {

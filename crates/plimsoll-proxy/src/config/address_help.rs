@@ -7,8 +7,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use plimsoll_config::Flaw;
+use plimsoll_tls_config::is_host_name;
 
-use super::address::{BackendAddress, is_host_name};
+use super::address::BackendAddress;
 
 /// A port for examples, where none is known.
 const PORT: &str = "8080";

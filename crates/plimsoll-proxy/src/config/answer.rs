@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use plimsoll_config::{ByteSize, Checker, Flaw, Format, quoted, table, text, whole};
-
-use super::tls::FilePath;
+use plimsoll_tls_config::FilePath;
 
 /// The longest body that is read from a file. It is held in memory for as long as the configuration
 /// is in force.

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use plimsoll::client::Protocol;
 use plimsoll_config::{Checker, Places, check_balancer, help_for_name};
 use plimsoll_core::subset::{Algorithm, SubsetConfig};
+use plimsoll_tls_config::ClientCertificate;
 
 use super::Problem;
 use super::cluster::Cluster;
@@ -19,7 +20,6 @@ use super::named::{cohort_header_matters, customer_header_matters};
 use super::raw::RawConfig;
 use super::route::{Leads, Route};
 use super::subset::Identity;
-use super::tls::ClientCertificate;
 
 /// Help for a bad name.
 const NAME_HELP: &str = "use letters, digits, \"-\", \"_\" and \".\": the name stands in URLs and metrics";

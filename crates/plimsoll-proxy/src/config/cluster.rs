@@ -9,6 +9,7 @@ use plimsoll_config::{Choice, Effect, Flaw, Format, Table, Visitor, choice, kind
 use plimsoll_core::BalancerConfig;
 use plimsoll_core::pick::PrequalConfig;
 use plimsoll_core::spill::SpillConfig;
+use plimsoll_tls_config::ClusterTls;
 use plimsoll_wire::proxy_protocol::Version;
 
 use super::address::Backend;
@@ -19,7 +20,6 @@ use super::inbound::Inbound;
 use super::retry::Retry;
 use super::subset::{Identity, Subset};
 use super::throttle::Throttle;
-use super::tls::ClusterTls;
 
 const PROTOCOLS: Choice<Protocol> = Choice {
     noun: "a protocol",

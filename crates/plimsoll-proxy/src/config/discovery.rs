@@ -14,10 +14,10 @@ use std::time::Duration;
 use plimsoll::discover::OnEmpty;
 use plimsoll_config::{Checker, Choice, Effect, table};
 use plimsoll_core::discover::MergeConfig;
+use plimsoll_tls_config::FilePath;
 
 use super::dns_name::{HostName, Resolver, ServiceName};
 use super::kubernetes::{Kubernetes, Service};
-use super::tls::FilePath;
 
 const ON_EMPTY: Choice<OnEmpty> =
     Choice { noun: "a meaning of an empty list", names: &[("keep", OnEmpty::Keep), ("obey", OnEmpty::Obey)] };

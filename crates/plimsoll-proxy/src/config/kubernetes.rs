@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_config::{Checker, DeValue, Flaw, quoted, table, text, values, whole};
 use plimsoll_discover::kubernetes::{ApiServer, EndpointSlices, ServicePort};
-
-use super::tls::FilePath;
+use plimsoll_tls_config::FilePath;
 
 /// The name of a service or namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,11 +13,11 @@ use plimsoll_config::{ByteSize, Codec, DeValue, Effect, List, Own, Reading, Span
 use plimsoll_core::Criticality;
 use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::classify::{Classifier, Trust};
+use plimsoll_tls_config::ListenerTls;
 
 use super::criticality::{self, CRITICALITY, FIELD_NAME, TRUST};
 use super::forwarded::{DEFAULT_VIA, FORWARDED, Forwarded, NETWORK, PROXY_PROTOCOL, PSEUDONYM, ProxyProtocol};
 use super::http2::Http2;
-use super::tls::ListenerTls;
 use super::value::LISTEN_ADDRESS;
 
 /// The whole head of a request. Long enough for a bad mobile link, short enough that slow clients

@@ -8,10 +8,9 @@ use http::Method;
 use http::uri::Authority;
 use plimsoll_config::{Effect, Flaw, Format, List, quoted, table, text, values};
 use plimsoll_core::Criticality;
+use plimsoll_tls_config::{ClientName, is_host_name};
 
-use super::address::is_host_name;
 use super::answer::Answer;
-use super::client_name::ClientName;
 use super::criticality::CRITICALITY;
 use super::customer::CustomerName;
 use super::degraded::Degraded;

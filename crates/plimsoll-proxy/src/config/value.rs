@@ -4,8 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::Method;
 use plimsoll_config::{DeValue, Flaw, Format, quoted, text};
-
-use super::address::is_host_name;
+use plimsoll_tls_config::is_host_name;
 
 /// An address to listen at. `:8080` is short for all addresses of IPv4.
 pub(super) fn listen_address(text: &str) -> Result<SocketAddr, Flaw> {

@@ -1,10 +1,10 @@
-//! The clients that a route is for, by the names in their certificates.
+//! Clients by the names in their certificates.
 
 use std::fmt;
 
 use plimsoll_config::{Flaw, quoted, text, values};
 
-use super::address::is_host_name;
+use crate::host_name::is_host_name;
 
 /// Names in clients' certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
 //! The file's settings of TLS, towards clients and towards backends. The files that it names are
-//! read in `files`.
+//! read in `reader`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,14 @@ pub struct FilePath(PathBuf);
 
 impl FilePath {
     /// Where it is, for a configuration in `folder`.
-    pub(super) fn within(&self, folder: &Path) -> PathBuf {
+    #[must_use]
+    pub fn within(&self, folder: &Path) -> PathBuf {
         folder.join(&self.0)
     }
 
     /// The extension of its name, which tells its type.
-    pub(crate) fn extension(&self) -> Option<&str> {
+    #[must_use]
+    pub fn extension(&self) -> Option<&str> {
         self.0.extension()?.to_str()
     }
 }
