@@ -99,11 +99,11 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::attempt_end", &[]),
     ("client::request_body", &[]),
     ("discover", &[]),
-    ("server", &["clock", "system"]),
+    ("server", &["clock", "stream", "system", "tls"]),
     ("clock", &[]),
+    ("tls", &["stream"]),
     ("stream", &[]),
     ("system", &[]),
-    ("tls", &[]),
 ];
 
 /// The same for `plimsoll-proxy`.

@@ -4,22 +4,19 @@
 //! limit covers all of it, since a request waits for the whole.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_wire::proxy_protocol::{self, Addresses};
 use rustls::AlertDescription;
-use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::backend::Backend;
 use super::config::{ClusterConfig, Protocol};
 use super::error::ConnectError;
 use crate::stream::Stream;
-use crate::tls::{Alpn, TlsConfig};
+use crate::tls::Alpn;
 
 /// A connection is lost if nothing that was sent is acknowledged for this time, as in gRPC. So is
 /// one with a peer that reads nothing for this time, which no HTTP/2 server may do.
@@ -59,7 +56,7 @@ pub(crate) async fn connect(
         }
         match &config.tls {
             None => Ok(Stream::Tcp(tcp)),
-            Some(tls) => handshake(tcp, backend, tls, alpn).await.map_err(|cause| {
+            Some(tls) => tls.connect(tcp, backend.authority().host(), alpn).await.map_err(|cause| {
                 let is_guess = alpn == Alpn::Http2 && config.requests.protocol == Protocol::Auto;
                 if is_guess && has_no_such_protocol(&cause) {
                     ConnectError::NotHttp2
@@ -91,44 +88,24 @@ fn notice_loss(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn handshake(tcp: TcpStream, backend: &Backend, tls: &TlsConfig, alpn: Alpn) -> io::Result<Stream> {
-    let name = match tls.server_name() {
-        Some(name) => name.clone(),
-        None => server_name(backend)?,
-    };
-    let stream = TlsConnector::from(Arc::clone(tls.rustls(alpn))).connect(name, tcp).await?;
-    Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
-}
-
 /// Whether the backend said that it speaks none of the protocols that it was offered.
 fn has_no_such_protocol(error: &io::Error) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     matches!(cause, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
 }
 
-/// The host of `backend` as its source names it, or its address.
-fn server_name(backend: &Backend) -> io::Result<ServerName<'static>> {
-    let host = backend.authority().host();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    match bare.parse::<IpAddr>() {
-        Ok(ip) => Ok(ServerName::from(ip)),
-        Err(_) => {
-            ServerName::try_from(bare.to_owned()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::discover::Endpoint;
+    use crate::tls::server_name;
 
     #[test]
     fn a_backend_is_asked_for_by_its_host_or_else_by_its_address() {
         let named = |authority: Option<&str>, address: &str| {
             let mut endpoint = Endpoint::new(address.parse().unwrap());
             endpoint.authority = authority.map(|authority| authority.parse().unwrap());
-            server_name(&Backend::new(endpoint)).unwrap().to_str().into_owned()
+            server_name(Backend::new(endpoint).authority().host()).unwrap().to_str().into_owned()
         };
         assert_eq!(named(Some("web.internal:443"), "10.0.0.1:443"), "web.internal");
         assert_eq!(named(Some("my_svc:443"), "10.0.0.1:443"), "my_svc");

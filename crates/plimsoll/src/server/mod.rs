@@ -122,6 +122,6 @@ pub use plimsoll_core::shedding;
 pub use plimsoll_core::signal::{Loads, Signal};
 pub use report::ReportSource;
 pub use response::ResponseFuture;
-pub use serve::{CLOSE_GRACE, ServeConfig, serve};
+pub use serve::{CLOSE_GRACE, ServeConfig, serve, serve_tls};
 #[cfg(unix)]
 pub use signals::EndSignals;

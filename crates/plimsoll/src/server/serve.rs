@@ -45,6 +45,8 @@ use super::layer::{ServerLayer, ServerService};
 use super::lifecycle::{DrainConfig, DrainEnd, Phase};
 use super::unsent::Work;
 use crate::clock;
+use crate::stream::Stream;
+use crate::tls::{self, Accepted};
 
 /// Time for idle connections to close gracefully: enough to write a GOAWAY and the end of a stream.
 pub const CLOSE_GRACE: Duration = Duration::from_millis(100);
@@ -120,6 +122,43 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    serve_any(listeners, service, reports, config, None).await
+}
+
+/// The same over TLS. Each request has [`ClientNames`](tls::ClientNames) as an extension.
+///
+/// HTTP/2 is spoken where the handshake agrees on it, else HTTP/1.
+pub async fn serve_tls<S, B>(
+    listeners: impl IntoIterator<Item = TcpListener>,
+    service: S,
+    reports: ServerLayer,
+    config: ServeConfig,
+    tls: Arc<tls::Acceptor>,
+) -> DrainEnd
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    serve_any(listeners, service, reports, config, Some(tls)).await
+}
+
+async fn serve_any<S, B>(
+    listeners: impl IntoIterator<Item = TcpListener>,
+    service: S,
+    reports: ServerLayer,
+    config: ServeConfig,
+    tls: Option<Arc<tls::Acceptor>>,
+) -> DrainEnd
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let stage = watch::Sender::new(Stage::Open);
     let stop_accepting = watch::Sender::new(false);
     let unfinished = Arc::new(AtomicU64::new(0));
@@ -130,6 +169,7 @@ where
         let acceptor = Acceptor {
             service: reports.layer(service.clone()),
             config,
+            tls: tls.clone(),
             ending: Ending { stage: stage.subscribe(), unfinished: Arc::clone(&unfinished) },
             alive: alive.clone(),
         };
@@ -190,6 +230,7 @@ impl Ending {
 struct Acceptor<S> {
     service: ServerService<S>,
     config: ServeConfig,
+    tls: Option<Arc<tls::Acceptor>>,
     ending: Ending,
     alive: mpsc::Sender<()>,
 }
@@ -229,9 +270,9 @@ where
         // Responses are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
         let (service, config, ending) = (self.service.clone(), self.config, self.ending.clone());
-        let alive = self.alive.clone();
+        let (tls, alive) = (self.tls.clone(), self.alive.clone());
         tokio::spawn(async move {
-            if let Err(error) = connection(stream, service, config, ending).await {
+            if let Err(error) = connection(stream, tls, service, config, ending).await {
                 tracing::debug!(%error, "connection ended early");
             }
             drop(alive);
@@ -257,6 +298,7 @@ enum Protocol {
 /// Serves one connection to its end.
 async fn connection<S, B>(
     stream: TcpStream,
+    tls: Option<Arc<tls::Acceptor>>,
     service: ServerService<S>,
     config: ServeConfig,
     ending: Ending,
@@ -270,13 +312,14 @@ where
 {
     let work = Work::default();
     tokio::select! {
-        ended = served(stream, service, config, ending.stage.clone(), &work) => ended,
+        ended = served(stream, tls, service, config, ending.stage.clone(), &work) => ended,
         () = ending.cut(&work) => Ok(()),
     }
 }
 
 async fn served<S, B>(
     stream: TcpStream,
+    tls: Option<Arc<tls::Acceptor>>,
     service: ServerService<S>,
     config: ServeConfig,
     stage: watch::Receiver<Stage>,
@@ -290,9 +333,18 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let accepted = *stage.borrow();
-    let protocol = protocol_of(&stream).await?;
+    let (stream, client, protocol) = match tls {
+        None => {
+            let protocol = protocol_of(&stream).await?;
+            (Stream::Tcp(stream), None, protocol)
+        }
+        Some(tls) => {
+            let Accepted { stream, client, is_http2 } = tls.accept(stream).await?;
+            (stream, Some(client), Some(if is_http2 { Protocol::Http2 } else { Protocol::Http1 }))
+        }
+    };
     let io = TokioIo::new(work.socket(stream));
-    let service = work.track(TowerToHyperService::new(service));
+    let service = work.track(TowerToHyperService::new(service), client);
     match protocol {
         None => Ok(()),
         Some(Protocol::Http1) => {

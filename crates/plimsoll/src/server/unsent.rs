@@ -19,7 +19,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use crate::stream::Stream;
+use crate::tls::ClientNames;
 
 /// The open work of a connection.
 #[derive(Default)]
@@ -34,12 +36,13 @@ impl Work {
         Arc::strong_count(&self.0) == 1
     }
 
-    pub(super) fn socket(&self, stream: TcpStream) -> Socket {
+    pub(super) fn socket(&self, stream: Stream) -> Socket {
         Socket { stream, work: Arc::downgrade(&self.0), blocked: None }
     }
 
-    pub(super) fn track<S>(&self, inner: S) -> Tracked<S> {
-        Tracked { inner, work: Arc::downgrade(&self.0) }
+    /// `client` is an extension of each request.
+    pub(super) fn track<S>(&self, inner: S, client: Option<ClientNames>) -> Tracked<S> {
+        Tracked { inner, work: Arc::downgrade(&self.0), client }
     }
 }
 
@@ -47,6 +50,7 @@ impl Work {
 pub(super) struct Tracked<S> {
     inner: S,
     work: Weak<()>,
+    client: Option<ClientNames>,
 }
 
 impl<S, B> hyper::service::Service<Request<Incoming>> for Tracked<S>
@@ -57,7 +61,10 @@ where
     type Error = S::Error;
     type Future = TrackedFuture<S::Future>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(client) = &self.client {
+            request.extensions_mut().insert(client.clone());
+        }
         TrackedFuture { inner: self.inner.call(request), at_work: self.work.upgrade() }
     }
 }
@@ -137,7 +144,7 @@ impl Buf for Piece {
 
 /// A socket that holds its connection at work while it takes no more.
 pub(super) struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     work: Weak<()>,
     blocked: AtWork,
 }
@@ -192,7 +199,7 @@ mod tests {
     use std::future::poll_fn;
 
     use tokio::io::AsyncReadExt as _;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -201,7 +208,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let work = Work::default();
-        let mut socket = work.socket(listener.accept().await.unwrap().0);
+        let mut socket = work.socket(listener.accept().await.unwrap().0.into());
         let bytes = vec![0; 1 << 16];
         let mut sent = 0;
         let mut write = async || {

@@ -4,6 +4,8 @@
 //! version. A client that offered both could get a connection of the wrong version for its request.
 
 use std::fmt;
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -13,7 +15,11 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, TlsStream};
+
 use super::{Identity, provider};
+use crate::stream::Stream;
 
 /// Sessions remembered for each protocol: eight tickets for each of a thousand backends, the most
 /// that a cluster is commonly large; the oldest go first.
@@ -127,7 +133,25 @@ impl TlsConfig {
         Self { http1, http2, told: Arc::new(Told { trust, identity, server_name }) }
     }
 
-    pub(crate) fn rustls(&self, alpn: Alpn) -> &Arc<ClientConfig> {
+    /// A connection for HTTP/2 with a server, after the handshake. `host` is the name or address of the
+    /// server, unless the configuration has another name.
+    ///
+    /// # Errors
+    /// The handshake failed, or the host is no name.
+    pub async fn connect_http2(&self, tcp: TcpStream, host: &str) -> io::Result<Stream> {
+        self.connect(tcp, host, Alpn::Http2).await
+    }
+
+    pub(crate) async fn connect(&self, tcp: TcpStream, host: &str, alpn: Alpn) -> io::Result<Stream> {
+        let name = match self.server_name() {
+            Some(name) => name.clone(),
+            None => server_name(host)?,
+        };
+        let stream = TlsConnector::from(Arc::clone(self.rustls(alpn))).connect(name, tcp).await?;
+        Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
+    }
+
+    fn rustls(&self, alpn: Alpn) -> &Arc<ClientConfig> {
         match alpn {
             Alpn::Http1 => &self.http1,
             Alpn::Http2 => &self.http2,
@@ -159,6 +183,17 @@ impl TlsConfig {
 impl fmt::Debug for TlsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsConfig").field("server_name", &self.told.server_name).finish_non_exhaustive()
+    }
+}
+
+/// The name of a host, or of an address.
+pub(crate) fn server_name(host: &str) -> io::Result<ServerName<'static>> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    match bare.parse::<IpAddr>() {
+        Ok(ip) => Ok(ServerName::from(ip)),
+        Err(_) => {
+            ServerName::try_from(bare.to_owned()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`Identity`]: a certificate with its key, of a server or a client.
 //! - [`names`], [`Validity`]: the names and dates of a certificate.
 //! - [`TlsConfig`]: the trust and the identity of a client.
+//! - [`Acceptor`]: the handshakes of a server.
 //! - [`ServerTls`]: the identities of a server, and the certificates that it asks for.
 
 mod certificate;
@@ -21,9 +22,13 @@ use rustls::crypto::{CryptoProvider, ring};
 
 pub use self::certificate::{Validity, names};
 pub(crate) use self::client::Alpn;
+#[cfg(test)]
+pub(crate) use self::client::server_name;
 pub use self::client::{NoSystemRoots, TlsConfig, Trust};
 pub use self::identity::{Identity, IdentityError};
-pub use self::server::{ClientAuth, HTTP2, ServerTls, TlsMaterial, TlsVersion};
+pub use self::server::{
+    Accepted, Acceptor, ClientAuth, ClientNames, HTTP2, HandshakeFailure, ServerTls, TlsMaterial, TlsVersion, chain,
+};
 
 /// The types of rustls in this interface.
 pub use rustls::RootCertStore;
@@ -49,6 +54,7 @@ pub(crate) mod testing {
     /// An authority that signs the certificates of a test.
     pub(crate) struct Authority {
         issuer: Issuer<'static, KeyPair>,
+        certificate: rcgen::Certificate,
     }
 
     impl Authority {
@@ -56,7 +62,13 @@ pub(crate) mod testing {
             let mut params = CertificateParams::new(Vec::new()).unwrap();
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             let key = KeyPair::generate().unwrap();
-            Self { issuer: Issuer::new(params, key) }
+            let certificate = params.self_signed(&key).unwrap();
+            Self { issuer: Issuer::new(params, key), certificate }
+        }
+
+        /// Its own certificate, in PEM.
+        pub(crate) fn pem(&self) -> String {
+            self.certificate.pem()
         }
 
         /// A certificate for these names and its key, in PEM.

@@ -12,6 +12,7 @@
 //! each time would be admitted for ever. A check of the dates after a resumption would reject a
 //! client that has renewed its certificate and still holds a ticket with the former.
 
+mod acceptor;
 mod by_host;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 
+pub use self::acceptor::{Accepted, Acceptor, ClientNames, HandshakeFailure, chain};
 use self::by_host::ByHost;
 use super::{Identity, provider};
 
