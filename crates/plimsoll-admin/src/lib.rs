@@ -56,7 +56,7 @@ pub mod parts {
     pub use crate::api::answer::{Form, Problem};
     pub use crate::api::client::{Client, check};
     pub use crate::api::{Called, no_foreign_page};
-    pub use crate::serve::serve_router;
+    pub use crate::serve::{serve_router, serve_router_tls};
 }
 
 pub use api::router;

@@ -20,6 +20,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use lru::LruCache;
 use parking_lot::Mutex;
+use plimsoll::stream::Stream;
+use plimsoll::tls::{Acceptor, ClientNames};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -48,6 +50,17 @@ pub async fn serve(listener: TcpListener, fleet: Arc<dyn Fleet>, until: impl Fut
 
 /// The same for an API of another process.
 pub async fn serve_router(listener: TcpListener, router: Router, until: impl Future<Output = ()>) {
+    serve_router_tls(listener, router, None, until).await;
+}
+
+/// The same over TLS. Each request has the names in the certificate of its client
+/// ([`ClientNames`](plimsoll::tls::ClientNames)) as an extension.
+pub async fn serve_router_tls(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<Arc<Acceptor>>,
+    until: impl Future<Output = ()>,
+) {
     // Each connection by its number, with what ends it; the one that was longest without a request is last.
     let connections = Arc::new(Mutex::new(LruCache::new(MAX_CONNECTIONS)));
     let graceful = GracefulShutdown::new();
@@ -65,24 +78,34 @@ pub async fn serve_router(listener: TcpListener, router: Router, until: impl Fut
         let caller = Caller::new(peer, stream.local_addr());
         let service = {
             let (router, connections) = (router.clone(), Arc::clone(&connections));
-            service_fn(move |mut request: Request<_>| {
+            move |mut request: Request<_>, names: Option<ClientNames>| {
                 request.extensions_mut().insert(caller);
+                if let Some(names) = names {
+                    request.extensions_mut().insert(names);
+                }
                 connections.lock().promote(&number);
                 router.clone().oneshot(request)
-            })
+            }
         };
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(MAX_BUFFER)
-            .serve_connection(TokioIo::new(stream), service);
-        let connection = graceful.watch(connection);
+        let (tls, watcher) = (tls.clone(), graceful.watcher());
         let ended = Arc::clone(&connections);
         // Held until it is among them: it may end at once on another thread.
         let mut open = connections.lock();
         let task = tasks.spawn(async move {
-            // How a connection broke is its client's business.
-            let _ = connection.await;
+            let accepted = match tls {
+                None => Some((Stream::Tcp(stream), None)),
+                Some(tls) => tls.accept(stream).await.ok().map(|of| (of.stream, Some(of.client))),
+            };
+            if let Some((stream, names)) = accepted {
+                let service = service_fn(move |request: Request<_>| service(request, names.clone()));
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_TIMEOUT)
+                    .max_buf_size(MAX_BUFFER)
+                    .serve_connection(TokioIo::new(stream), service);
+                // How a connection broke is its client's business.
+                let _ = watcher.watch(connection).await;
+            }
             ended.lock().pop(&number);
         });
         if let Some((_, longest_without)) = open.push(number, task) {

@@ -60,8 +60,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     if is_stdin(named) && args.diff.as_deref().is_some_and(is_stdin) {
         return Err(Problem::usage("stdin can be one of the two configs only: name a file for -c or for --diff"));
     }
-    if let Some(text) = quota_text(named) {
-        return check_quota(named, &text, &args);
+    if is_quota(named) {
+        return check_quota(named, &args);
     }
     let Some(config) = load(named) else { return Ok(Verdict::Bad) };
     for warning in config.warnings() {
@@ -89,20 +89,20 @@ pub(crate) fn run(args: Args) -> Outcome {
     Ok(Verdict::Good)
 }
 
-/// The text of a file that is meant for a quota server; `None` if it is not.
-fn quota_text(file: &Path) -> Option<String> {
+/// Whether a file is meant for a quota server.
+fn is_quota(file: &Path) -> bool {
     // Stdin can be read once, and is for a proxy.
     let text = if is_stdin(file) { None } else { std::fs::read_to_string(file).ok() };
-    text.filter(|text| plimsoll_quota::config::is_quota(text))
+    text.is_some_and(|text| plimsoll_quota::config::is_quota(&text))
 }
 
-fn check_quota(file: &Path, text: &str, args: &Args) -> Outcome {
+fn check_quota(file: &Path, args: &Args) -> Outcome {
     if args.diff.is_some() || args.resolve {
         return Err(Problem::usage(
             "--diff and --resolve are for the config of a proxy, and this is one of a quota server",
         ));
     }
-    match plimsoll_quota::config::Config::parse(&name_of(file), text) {
+    match plimsoll_quota::config::Config::load(file) {
         Ok(config) if args.print => out!("{}", config.print())?,
         Ok(config) => {
             let customers: usize = config.services().values().map(|service| service.customers.len()).sum();

@@ -16,23 +16,26 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use plimsoll::server::{Lifecycle, Phase};
-use plimsoll_admin::parts::{Called, Client, Form, Problem, check, no_foreign_page, serve_router};
+use plimsoll::tls::ClientNames;
+use plimsoll_admin::parts::{Called, Client, Form, Problem, check, no_foreign_page, serve_router_tls};
 use plimsoll_core::quota::{Cut, MAX_NAMED};
 use plimsoll_core::{Criticality, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
+use crate::caller::Caller;
 use crate::limits::{Override, micros};
 use crate::metrics;
 use crate::service::{CustomerView, Service};
 use crate::services::{Hosted, Services};
+use crate::tls::Ports;
 
 /// The media type of metrics.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -52,6 +55,8 @@ const MAX_CPUS: f64 = 1e8;
 #[derive(Clone)]
 struct Shared {
     services: Arc<Services>,
+    /// `None`: without TLS, at loopback.
+    tls: Option<Ports>,
     lifecycle: Lifecycle,
 }
 
@@ -59,13 +64,17 @@ struct Shared {
 pub(crate) async fn serve(
     listener: TcpListener,
     services: Arc<Services>,
+    tls: Option<Ports>,
     lifecycle: Lifecycle,
     until: impl Future<Output = ()>,
 ) {
-    serve_router(listener, router(Shared { services, lifecycle }), until).await;
+    let acceptor = tls.as_ref().map(|ports| Arc::clone(&ports.admin));
+    serve_router_tls(listener, router(Shared { services, tls, lifecycle }), acceptor, until).await;
 }
 
 fn router(shared: Shared) -> Router {
+    // A page of another name has no certificate for this server, and its name is not in the server's.
+    let is_tls = shared.tls.is_some();
     Router::new()
         .route("/", get(async || INDEX))
         .route("/healthz", get(async || "ok\n"))
@@ -84,7 +93,7 @@ fn router(shared: Shared) -> Router {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method", help)
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn_with_state(Called::new(|_| false), no_foreign_page))
+        .layer(middleware::from_fn_with_state(Called::new(move |_| is_tls), no_foreign_page))
         .with_state(shared)
 }
 
@@ -106,7 +115,7 @@ async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
-    ([(CONTENT_TYPE, OPEN_METRICS)], metrics::encode(&shared.services)).into_response()
+    ([(CONTENT_TYPE, OPEN_METRICS)], metrics::encode(&shared.services, shared.tls.as_ref())).into_response()
 }
 
 #[derive(Serialize)]
@@ -272,11 +281,12 @@ async fn set_limit(
     State(shared): State<Shared>,
     form: Form,
     client: Client,
+    names: Option<Extension<ClientNames>>,
     Path((service, name)): Path<(String, String)>,
     terms: Result<Query<Terms>, QueryRejection>,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    check(client, "limits are changed").await?;
+    operator(&shared, client, names).await?;
     let hosted = find(&shared, &service)?;
     let lasts = lasts(terms)?;
     let limit = limit(&body)?;
@@ -303,9 +313,10 @@ async fn end_limit(
     State(shared): State<Shared>,
     form: Form,
     client: Client,
+    names: Option<Extension<ClientNames>>,
     Path((service, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    check(client, "limits are changed").await?;
+    operator(&shared, client, names).await?;
     let hosted = find(&shared, &service)?;
     let now = shared.services.now();
     hosted.change(|service| {
@@ -316,6 +327,20 @@ async fn end_limit(
         }
         service.set_override(now, name.as_bytes(), None);
         customer_shown(&shared, form, service, &name)
+    })
+}
+
+/// Checks that the client of a request may change limits.
+async fn operator(shared: &Shared, client: Client, names: Option<Extension<ClientNames>>) -> Result<(), Problem> {
+    if shared.tls.is_none() {
+        return check(client, "limits are changed").await.map(drop);
+    }
+    let caller = names.map_or_else(Caller::nobody, |Extension(names)| Caller::Certified(names));
+    let operators = shared.services.operators.read().clone();
+    caller.may_operate(&operators).map_err(|denied| {
+        tracing::warn!(error = %denied, "change of a limit refused");
+        let help = format!("add one of the names to {} in the file of the server, and send SIGHUP", denied.setting());
+        Problem::new(StatusCode::FORBIDDEN, denied.to_string(), help)
     })
 }
 

@@ -3,19 +3,25 @@
 //! Without a server the task goes on by itself ([`Holder`](plimsoll_core::quota::Holder)), and no request
 //! fails for lack of one.
 
+use std::error::Error as _;
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
 use http::uri::Authority;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use plimsoll::server::FleetLimits;
+use plimsoll::stream::Stream;
+use plimsoll::tls::{TlsConfig, chain};
 use plimsoll_core::quota::{Introduced, Limit, Limits, Report};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
@@ -34,6 +40,11 @@ const GOOD: Duration = Duration::from_secs(10);
 const MAX_QUEUE: usize = 64;
 /// Time between pings on a connection, and for the answer.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(10)];
+
+/// Time for a connection to end after its stream.
+const CAUSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// The answer of a server with TLS to plain text.
+const REFUSED_PLAIN: &str = "this port speaks TLS";
 
 /// A setting that makes no client.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -55,6 +66,18 @@ pub struct Client {
     servers: Vec<Authority>,
     service: String,
     instance: String,
+    /// `None`: in plain text.
+    tls: Option<TlsSource>,
+}
+
+/// Where the trust and the certificate for a connection come from.
+#[derive(Clone)]
+struct TlsSource(Arc<dyn Fn() -> Result<TlsConfig, String> + Send + Sync>);
+
+impl fmt::Debug for TlsSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsSource")
+    }
 }
 
 impl Client {
@@ -83,13 +106,26 @@ impl Client {
         }
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "task".to_owned());
         let instance = format!("{host}/{}/{:08x}", std::process::id(), rng().next_u32());
-        Ok(Self { servers, service, instance })
+        Ok(Self { servers, service, instance, tls: None })
     }
 
     /// The name of this task: by default one that no other has. A later task of this name replaces it.
     #[must_use]
     pub fn instance(self, name: impl Into<String>) -> Self {
         Self { instance: name.into(), ..self }
+    }
+
+    /// Speaks TLS with the server, which knows the task by the names in its certificate.
+    #[must_use]
+    pub fn tls(self, config: TlsConfig) -> Self {
+        self.tls_from(move || Ok(config.clone()))
+    }
+
+    /// The same by a function, which is called for each connection: renewed certificates are taken with
+    /// the next one. Its error is logged like that of a connection.
+    #[must_use]
+    pub fn tls_from(self, source: impl Fn() -> Result<TlsConfig, String> + Send + Sync + 'static) -> Self {
+        Self { tls: Some(TlsSource(Arc::new(source))), ..self }
     }
 
     /// Keeps up a stream for the gate of `limits`, for ever.
@@ -160,13 +196,21 @@ impl Client {
         server: &Authority,
         limits: &FleetLimits,
     ) -> Result<(mpsc::Sender<ToOwner>, tonic::Streaming<ToTask>, u64), String> {
+        let tls = self.tls.as_ref().map(|TlsSource(source)| source()).transpose()?;
         let tcp = connect(server).await.map_err(|error| format!("cannot connect: {error}"))?;
+        let (scheme, stream) = match tls {
+            None => ("http", Stream::Tcp(tcp)),
+            Some(tls) => {
+                let stream = tls.connect_http2(tcp, server.host()).await;
+                ("https", stream.map_err(|error| format!("no TLS with the server: {}", chain(&error)))?)
+            }
+        };
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         builder.timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE[0]).keep_alive_timeout(KEEP_ALIVE[1]);
-        let (sender, connection) = builder.handshake(TokioIo::new(tcp)).await.map_err(|error| error.to_string())?;
-        tokio::spawn(connection);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| chain(&error))?;
+        let connection = tokio::spawn(connection);
         let service = tower::service_fn(move |request| sender.clone().send_request(request));
-        let origin = Uri::builder().scheme("http").authority(server.clone()).path_and_query("/").build();
+        let origin = Uri::builder().scheme(scheme).authority(server.clone()).path_and_query("/").build();
         let mut grpc = Grpc::with_origin(service, origin.map_err(|error| error.to_string())?);
         let (reports, queue) = mpsc::channel(MAX_QUEUE);
         let cpus = limits.capacity();
@@ -178,8 +222,14 @@ impl Client {
         let request = tonic::Request::new(ReceiverStream::new(queue));
         let path = http::uri::PathAndQuery::from_static(JOIN);
         let answer = grpc.streaming(request, path, codec).await;
-        let mut messages = answer.map_err(|status| status.message().to_owned())?.into_inner();
-        let first = messages.message().await.map_err(|status| status.message().to_owned())?;
+        let mut messages = match answer {
+            Ok(answer) => answer.into_inner(),
+            Err(status) => return Err(described(&status, connection).await),
+        };
+        let first = match messages.message().await {
+            Ok(first) => first,
+            Err(status) => return Err(described(&status, connection).await),
+        };
         let Some(ToTask { message: Some(FromOwner::Limits(first)) }) = first else {
             return Err("the first message of the server is to be the limits".to_owned());
         };
@@ -190,6 +240,22 @@ impl Client {
         set_limits(&first, limits);
         Ok((reports, messages, epoch))
     }
+}
+
+/// The reason why a stream did not begin. The server states it, or else the connection: an alert of
+/// TLS is no error of a stream.
+async fn described(status: &tonic::Status, connection: JoinHandle<hyper::Result<()>>) -> String {
+    if status.source().is_none() {
+        return status.message().to_owned();
+    }
+    let cause = match timeout(CAUSE_TIMEOUT, connection).await {
+        Ok(Ok(Err(error))) => chain(&error),
+        _ => chain(status),
+    };
+    if cause.contains(REFUSED_PLAIN) {
+        return format!("the server speaks TLS, and this task does not: {cause}");
+    }
+    cause
 }
 
 /// Takes a message of the owner.

@@ -3,15 +3,21 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll::tls::ServerTls;
 use plimsoll_config::{Checker, Choice, ConfigError, DeTable, Effect, Flaw, Format, Read, number, quoted, table, text};
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::quota::{MAX_NAMED, OwnerConfig};
+use plimsoll_tls_config::{ClientCertificate, ClientName, ListenerTls, Reader};
 
 const OUTLOOK: Choice<Outlook> =
     Choice { noun: "an outlook", names: &[("optimistic", Outlook::Optimistic), ("pessimistic", Outlook::Pessimistic)] };
 const LIMITED: Effect = Effect::Applied("tasks have it within a second; rates follow");
+const AUTHORISED: Effect = Effect::Applied("a task without the right loses its stream with its next report");
+const OPERATED: Effect = Effect::Applied("from the next request on");
+const SPOKEN: Effect = Effect::Applied("for new connections; a table that is added or removed needs a restart");
 const BOUND: Effect = Effect::Restart("addresses are bound at the start");
 const OWNED: Effect = Effect::Restart("an owner keeps it: another one begins with the next start");
 /// A lease shorter than this ends at each pause of a task.
@@ -52,6 +58,7 @@ table! {
     struct Root {
         listen: SocketAddr = DEFAULT_LISTEN, value_as(ADDRESS), BOUND;
         admin: Admin = Admin::default(), table;
+        tls: Option<ListenerTls> = None, optional_table, SPOKEN;
         services: BTreeMap<String, ServiceConfig> = BTreeMap::new(), named;
     }
     EXAMPLE = "[services.shop.customers.acme]\nhard_limit = 2";
@@ -61,6 +68,7 @@ table! {
     #[derive(Clone, Debug, PartialEq)]
     struct Admin {
         listen: Option<SocketAddr> = Some(DEFAULT_ADMIN), switch_as(ADDRESS), BOUND;
+        operators: Vec<ClientName> = Vec::new(), value, OPERATED;
     }
     OFF = "listen = \"off\"";
 }
@@ -76,6 +84,8 @@ table! {
         pub outlook: Outlook = Outlook::Optimistic, value_as(OUTLOOK), OWNED;
         /// Whether refusals are only counted.
         pub dry_run: bool = false, value, LIMITED;
+        /// Names in certificates of its tasks.
+        pub reporters: Vec<ClientName> = Vec::new(), value, AUTHORISED;
         /// The limit of each customer without a table of its own.
         pub other_customers: OtherCustomers = OtherCustomers::default(), table;
         /// Limits by name.
@@ -112,9 +122,18 @@ pub fn is_quota(text: &str) -> bool {
 }
 
 /// A checked configuration.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     root: Root,
+    /// By the certificates of the files; `None`: without TLS.
+    tls: Option<Arc<ServerTls>>,
+}
+
+/// Equal when the settings are.
+impl PartialEq for Config {
+    fn eq(&self, other: &Self) -> bool {
+        self.root == other.root
+    }
 }
 
 impl Config {
@@ -123,25 +142,40 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or all its problems.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        Self::parse(&file.display().to_string(), &plimsoll_config::load(file)?)
+        let folder = file.parent().unwrap_or(Path::new(""));
+        Self::parse_in(folder, &file.display().to_string(), &plimsoll_config::load(file)?)
     }
 
-    /// Reads and checks the text of a file, which messages call `source`.
+    /// Reads and checks the text of a file, which messages call `source`. Relative paths begin at the
+    /// working directory.
     ///
     /// # Errors
     /// All its problems.
     pub fn parse(source: &str, text: &str) -> Result<Self, ConfigError> {
+        Self::parse_in(Path::new(""), source, text)
+    }
+
+    fn parse_in(folder: &Path, source: &str, text: &str) -> Result<Self, ConfigError> {
         let Read { root, places, problems } = plimsoll_config::read::<Root>(text);
         let mut checker = Checker::new(&places, problems);
         check(&root, &mut checker);
-        let problems = checker.into_problems();
-        if problems.is_empty() { Ok(Self { root }) } else { Err(ConfigError::new(source, problems)) }
+        let mut reader = Reader::new(checker, folder);
+        let material = root.tls.as_ref().and_then(|tls| reader.listener("tls", tls));
+        let problems = reader.into_problems();
+        if !problems.is_empty() {
+            return Err(ConfigError::new(source, problems));
+        }
+        Ok(Self { root, tls: material.map(|material| Arc::new(ServerTls::new(&material))) })
     }
 
     /// The settings of another configuration that need a restart.
     #[must_use]
     pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
-        let differs = [("listen", self.listen() != other.listen()), ("admin.listen", self.admin() != other.admin())];
+        let differs = [
+            ("listen", self.listen() != other.listen()),
+            ("admin.listen", self.admin() != other.admin()),
+            ("tls", self.tls.is_some() != other.tls.is_some()),
+        ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 
@@ -166,7 +200,7 @@ impl Config {
             ..ServiceConfig::default()
         };
         let services = BTreeMap::from([(service.to_owned(), service_config)]);
-        let root = Root { listen, admin: Admin { listen: admin }, services };
+        let root = Root { listen, admin: Admin { listen: admin, ..Admin::default() }, tls: None, services };
         // The printed file is read again, so that arguments have the checks of a file.
         Self::parse("command line", &plimsoll_config::print(&root))
     }
@@ -181,6 +215,18 @@ impl Config {
     #[must_use]
     pub fn admin(&self) -> Option<SocketAddr> {
         self.root.admin.listen
+    }
+
+    /// TLS at both addresses; `None`: without TLS, at loopback.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Arc<ServerTls>> {
+        self.tls.as_ref()
+    }
+
+    /// Names in certificates of clients that may change limits.
+    #[must_use]
+    pub fn operators(&self) -> &[ClientName] {
+        &self.root.admin.operators
     }
 
     /// The services, by name.
@@ -202,11 +248,13 @@ fn check(root: &Root, checker: &mut Checker<'_>) {
         checker.report("services", "there is no service", help);
     }
     for (path, address) in [("listen", Some(root.listen)), ("admin.listen", root.admin.listen)] {
-        if address.is_some_and(|address| !address.ip().is_loopback()) {
-            let help = "use an address of this machine, such as 127.0.0.1, with a proxy for mutual TLS before it";
-            checker.report(path, "is open to the network, and callers are not authenticated", help);
+        if root.tls.is_none() && address.is_some_and(|address| !address.ip().is_loopback()) {
+            let help =
+                "add [tls] with certificates and client_ca, or use an address of this machine, such as 127.0.0.1";
+            checker.report(path, "is open to the network, and callers are not authenticated without [tls]", help);
         }
     }
+    check_rights(root, checker);
     for (name, service) in &root.services {
         let path = format!("services.{name}");
         if !(MIN_LEASE..=MAX_LEASE).contains(&service.lease) {
@@ -221,6 +269,32 @@ fn check(root: &Root, checker: &mut Checker<'_>) {
                 let path = format!("{path}.customers.{customer}");
                 checker.report(path, "is not the name of a customer", "use 1 to 256 bytes, as requests name it");
             }
+        }
+    }
+}
+
+/// Checks that certificates are asked for, and that each service has somebody who may report.
+fn check_rights(root: &Root, checker: &mut Checker<'_>) {
+    let no_effect = ("has no effect without [tls]", "add [tls] with certificates and client_ca, or remove it");
+    match &root.tls {
+        Some(tls) if tls.client_certificate != ClientCertificate::Required => {
+            let (path, reason) = ("tls.client_certificate", "is not \"required\": rights are by certificates");
+            let path = if checker.is_set(path) { path } else { "tls" };
+            checker.report(path, reason, "write client_certificate = \"required\", and client_ca");
+        }
+        None if !root.admin.operators.is_empty() => checker.report("admin.operators", no_effect.0, no_effect.1),
+        _ => {}
+    }
+    for (name, service) in &root.services {
+        let path = format!("services.{name}.reporters");
+        match (&root.tls, service.reporters.is_empty()) {
+            (None, false) => checker.report(path, no_effect.0, no_effect.1),
+            (Some(_), true) => {
+                let path = if checker.is_set(&path) { path } else { format!("services.{name}") };
+                let help = "add reporters, names in certificates of its tasks, such as [\"spiffe://example.com/shop\"]";
+                checker.report(path, "has no reporters: no task may join", help);
+            }
+            _ => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! service.rs   one service: its owner, its limits, its tasks     no clock, no socket
 //! server.rs    streams of tasks, timers                          client.rs   the stream of a task
+//! caller.rs    rights of callers, by certificate
 //! api.rs       state, changes of limits, metrics                 config.rs   the file
 //! ```
 //!
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod caller;
 mod client;
 pub mod config;
 mod convert;
@@ -21,6 +23,7 @@ mod metrics;
 mod server;
 mod service;
 mod services;
+mod tls;
 
 pub use client::{Client, InvalidClient};
 pub use server::{Listening, Server};

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use plimsoll::tls::HandshakeFailure;
 use plimsoll_core::Criticality;
 use plimsoll_core::quota::Cut;
 use prometheus_client::collector::Collector;
@@ -13,6 +14,7 @@ use prometheus_client::registry::Registry;
 
 use crate::service::{Counts, CustomerView};
 use crate::services::Services;
+use crate::tls::Ports;
 
 /// Customers of each service that have metrics.
 const TOP: usize = 50;
@@ -20,9 +22,10 @@ const TOP: usize = 50;
 const MICROS: f64 = 1e6;
 
 /// All metrics.
-pub(crate) fn encode(services: &Services) -> String {
+pub(crate) fn encode(services: &Services, tls: Option<&Ports>) -> String {
     let mut registry = Registry::with_prefix("plimsoll_quota");
     registry.register_collector(Box::new(Scrape::of(services)));
+    registry.register_collector(Box::new(Handshakes(tls.map(Ports::failed).unwrap_or_default())));
     let mut out = String::new();
     text::encode(&mut out, &registry).expect("writing to a string does not fail");
     out
@@ -83,10 +86,10 @@ const METRICS: &[Metric] = &[
         name: "streams_total",
         kind: MetricType::Counter,
         labels: &["service", "result"],
-        help: "Streams of tasks: joined, and ended for an error of the task",
+        help: "Streams of tasks: joined, refused to a certificate, and ended for an error of the task",
         samples: |seen| {
-            let Counts { joined, invalid, slow, .. } = seen.counts;
-            let of = [("joined", joined), ("invalid", invalid), ("slow", slow)];
+            let Counts { joined, denied, invalid, slow, .. } = seen.counts;
+            let of = [("joined", joined), ("denied", denied), ("invalid", invalid), ("slow", slow)];
             of.map(|(result, count)| (vec![result.to_owned()], count as f64)).into()
         },
     },
@@ -178,6 +181,23 @@ impl Collector for Scrape {
     }
 }
 
+/// Failed handshakes, by reason. They are for no service.
+#[derive(Debug)]
+struct Handshakes(Vec<(HandshakeFailure, u64)>);
+
+const FAILED_HANDSHAKES: (&str, &str) =
+    ("failed_handshakes", "TLS connections that ended before their first request, at both addresses");
+
+impl Collector for Handshakes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (name, help) = FAILED_HANDSHAKES;
+        let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        self.0.iter().try_for_each(|(failure, count)| {
+            write(&mut encoder, MetricType::Counter, &[("reason", failure.name())], *count as f64)
+        })
+    }
+}
+
 fn write(encoder: &mut MetricEncoder<'_>, kind: MetricType, labels: &[(&str, &str)], value: f64) -> fmt::Result {
     let mut encoder = encoder.encode_family(&labels)?;
     match kind {
@@ -204,6 +224,10 @@ mod tests {
                 let (name, kind, help) = (metric.name, metric.kind.as_str(), metric.help);
                 format!("| `plimsoll_quota_{name}` | {kind} | {} | {help} |", labels.join(", "))
             })
+            .chain([format!(
+                "| `plimsoll_quota_{}_total` | counter | `reason` | {} |",
+                FAILED_HANDSHAKES.0, FAILED_HANDSHAKES.1
+            )])
             .collect();
         assert_eq!(documented, expected, "docs/quotas.md should hold:\n{}", expected.join("\n"));
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use parking_lot::{Mutex, RwLock};
-use plimsoll::server::{DrainEnd, Lifecycle, ServeConfig, ServerLayer, serve};
+use plimsoll::server::{DrainEnd, Lifecycle, ServeConfig, ServerLayer, serve, serve_tls};
 use plimsoll_core::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
@@ -20,10 +20,12 @@ use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use crate::caller::Caller;
 use crate::config::Config;
 use crate::message::{FromTask, JOIN, ToOwner, ToTask};
 use crate::service::{MAX_QUEUE, Service, StreamError, StreamId};
 use crate::services::{Hosted, Services};
+use crate::tls::Ports;
 
 /// Time for the first message of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,6 +36,8 @@ const READINESS: &str = "/readyz";
 #[derive(Clone, Debug)]
 pub struct Server {
     services: Arc<Services>,
+    /// `None`: without TLS, at loopback.
+    tls: Option<Ports>,
     lifecycle: Lifecycle,
 }
 
@@ -70,14 +74,19 @@ impl Server {
     #[must_use]
     pub fn new(config: &Config, lifecycle: Lifecycle) -> Self {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-        let services = Services { origin: Instant::now(), epoch, services: RwLock::default() };
-        let server = Self { services: Arc::new(services), lifecycle };
+        let services =
+            Services { origin: Instant::now(), epoch, services: RwLock::default(), operators: RwLock::default() };
+        let server = Self { services: Arc::new(services), tls: config.tls().map(|tls| Ports::new(tls)), lifecycle };
         server.reload(config);
         server
     }
 
-    /// Takes other limits. Returns the settings that need a restart.
+    /// Takes other limits, rights and certificates. Returns the settings that need a restart.
     pub fn reload(&self, config: &Config) -> Vec<String> {
+        if let (Some(ports), Some(tls)) = (&self.tls, config.tls()) {
+            ports.set(tls);
+        }
+        *self.services.operators.write() = config.operators().to_vec();
         let mut waiting = Vec::new();
         let now = self.services.now();
         let mut services = self.services.services.write();
@@ -107,18 +116,32 @@ impl Server {
 
     /// Serves tasks, and the API, until the drain has ended.
     pub async fn serve(self, listening: Listening) -> DrainEnd {
-        let Self { services, lifecycle } = self;
+        let Self { services, tls, lifecycle } = self;
         let layer = ServerLayer::builder(lifecycle.clone()).admission(None).readiness_path(READINESS).build();
         let rpc = {
-            let services = Arc::clone(&services);
-            tower::service_fn(move |request| answer(Arc::clone(&services), request))
+            let (services, is_tls) = (Arc::clone(&services), tls.is_some());
+            tower::service_fn(move |mut request: Request<Incoming>| {
+                let caller = Caller::of(request.extensions(), is_tls);
+                request.extensions_mut().insert(caller);
+                answer(Arc::clone(&services), request)
+            })
         };
         lifecycle.ready();
-        let tasks = serve([listening.tasks], rpc, layer, ServeConfig::default());
+        let for_tasks = tls.as_ref().map(|ports| Arc::clone(&ports.tasks));
+        let tasks = async {
+            let mut config = ServeConfig::default();
+            match for_tasks {
+                None => serve([listening.tasks], rpc, layer, config).await,
+                Some(tls) => {
+                    config.header_read_timeout = Some(HELLO_TIMEOUT);
+                    serve_tls([listening.tasks], rpc, layer, config, tls).await
+                }
+            }
+        };
         let ended = Notify::new();
         let admin = async {
             if let Some(listener) = listening.admin {
-                crate::api::serve(listener, services, lifecycle, ended.notified()).await;
+                crate::api::serve(listener, services, tls, lifecycle, ended.notified()).await;
             }
         };
         let tasks = async {
@@ -174,11 +197,16 @@ impl StreamingService<ToOwner> for Join {
     type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Answers>, Status>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<ToOwner>>) -> Self::Future {
-        Box::pin(join(Arc::clone(&self.0), request.into_inner()))
+        let caller = request.extensions().get::<Caller>().cloned();
+        Box::pin(join(Arc::clone(&self.0), caller.unwrap_or_else(Caller::nobody), request.into_inner()))
     }
 }
 
-async fn join(services: Arc<Services>, mut messages: Streaming<ToOwner>) -> Result<tonic::Response<Answers>, Status> {
+async fn join(
+    services: Arc<Services>,
+    caller: Caller,
+    mut messages: Streaming<ToOwner>,
+) -> Result<tonic::Response<Answers>, Status> {
     let first = timeout(HELLO_TIMEOUT, messages.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("no hello within 5 s"))??;
     let Some(ToOwner { message: Some(FromTask::Hello(hello)) }) = first else {
@@ -189,11 +217,15 @@ async fn join(services: Arc<Services>, mut messages: Streaming<ToOwner>) -> Resu
         let known = known.join(", ");
         Status::not_found(format!("hello.service: no service {:?} here; there are: {known}", hello.service))
     })?;
+    hosted.may_report(&hello.service, &caller).inspect_err(|denied| {
+        tracing::warn!(service = hello.service, error = %denied, "task refused");
+    })?;
     let (queue, answers) = mpsc::channel(MAX_QUEUE);
     let id = hosted.change(|service| service.join(services.now(), &hello, queue)).map_err(status)?;
     tracing::info!(service = hello.service, instance = hello.instance, cpus = hello.cpus, "task joined");
     let left = Left { hosted: Arc::clone(&hosted), id };
-    let reports = Box::pin(async move { read(&services, &hosted, id, messages).await.err() });
+    let task = Task { services, hosted, service: hello.service, caller, id };
+    let reports = Box::pin(async move { read(&task, messages).await.err() });
     let stream = TaskStream { answers, left, reports: Some(reports), error: None };
     Ok(tonic::Response::new(Box::pin(futures_util::stream::unfold(Some(stream), TaskStream::next))))
 }
@@ -235,13 +267,18 @@ impl TaskStream {
     }
 }
 
-/// Reads the reports of a task until its stream ends.
-async fn read(
-    services: &Services,
-    hosted: &Hosted,
+/// A task with a stream.
+struct Task {
+    services: Arc<Services>,
+    hosted: Arc<Hosted>,
+    service: String,
+    caller: Caller,
     id: StreamId,
-    mut messages: Streaming<ToOwner>,
-) -> Result<(), Status> {
+}
+
+/// Reads the reports of a task until its stream ends.
+async fn read(task: &Task, mut messages: Streaming<ToOwner>) -> Result<(), Status> {
+    let Task { services, hosted, service: name, caller, id } = task;
     loop {
         let message = match messages.message().await {
             Ok(Some(message)) => message,
@@ -251,7 +288,9 @@ async fn read(
         let Some(FromTask::Report(report)) = message.message else {
             return Err(Status::invalid_argument("after the hello each message is to be a report"));
         };
-        hosted.change(|service| service.report(services.now(), id, &report)).map_err(status)?;
+        // A reload may have taken the right.
+        hosted.may_report(name, caller)?;
+        hosted.change(|service| service.report(services.now(), *id, &report)).map_err(status)?;
     }
 }
 

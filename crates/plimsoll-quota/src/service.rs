@@ -102,6 +102,8 @@ pub(crate) struct Counts {
     pub(crate) invalid: u64,
     /// Streams that ended because the task did not read.
     pub(crate) slow: u64,
+    /// Streams of callers that may not report.
+    pub(crate) denied: u64,
 }
 
 /// See the [module](self).
@@ -319,6 +321,11 @@ impl Service {
     /// Whether tasks may hold rates that this owner does not know.
     pub(crate) fn is_unsure(&self) -> bool {
         self.owner.is_unsure()
+    }
+
+    /// A stream was refused: its caller may not report.
+    pub(crate) fn count_denied(&mut self) {
+        self.counts.denied += 1;
     }
 
     pub(crate) fn counts(&self) -> Counts {

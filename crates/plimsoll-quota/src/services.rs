@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use plimsoll_core::Timestamp;
+use plimsoll_tls_config::ClientName;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::caller::{Caller, Denied};
 use crate::service::Service;
 
 /// A service, and the wake-up of its timer.
@@ -21,6 +23,16 @@ pub(crate) struct Hosted {
 impl Hosted {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Service> {
         self.service.lock()
+    }
+
+    /// Whether a caller may report for this service, of this name. A refusal is counted.
+    pub(crate) fn may_report(&self, name: &str, caller: &Caller) -> Result<(), Denied> {
+        let mut service = self.lock();
+        let may = caller.may_report(name, service.config());
+        if may.is_err() {
+            service.count_denied();
+        }
+        may
     }
 
     /// Calls with the service, whose timer then looks again.
@@ -38,6 +50,8 @@ pub(crate) struct Services {
     /// The owners' number: milliseconds since the Unix epoch at the start.
     pub(crate) epoch: u64,
     pub(crate) services: RwLock<BTreeMap<String, Arc<Hosted>>>,
+    /// Names in certificates of clients that may change limits.
+    pub(crate) operators: RwLock<Vec<ClientName>>,
 }
 
 impl Services {

@@ -21,7 +21,11 @@ pub enum ClientName {
 }
 
 impl ClientName {
-    fn parse(name: &str) -> Result<Self, Flaw> {
+    /// A name, as it is written in a file.
+    ///
+    /// # Errors
+    /// It is neither a host nor a URI.
+    pub fn parse(name: &str) -> Result<Self, Flaw> {
         let help = "write a name of a certificate, such as \"spiffe://example.com/web\", \"spiffe://example.com/web/*\", \
                     \"web.example.com\" or \"*.example.com\"";
         let flaw = || Flaw::new(format!("\"{name}\" is not the name of a client"), help);

@@ -12,6 +12,7 @@ mod distribution;
 mod emulated;
 mod limits;
 mod machine;
+mod quota_tls;
 mod service;
 mod settings;
 
@@ -105,6 +106,8 @@ pub(crate) struct Args {
     /// Service at the quota server
     #[arg(long, value_name = "NAME", default_value = "default", requires = "quota")]
     quota_service: String,
+    #[command(flatten)]
+    quota_tls: quota_tls::Args,
     /// Time as a lame duck after the start
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "0s")]
     start_delay: Duration,
@@ -176,8 +179,12 @@ async fn run_server(args: Args) -> Outcome {
         .exempt(|head| control::is_meant(head.uri.path()))
         .build();
     if let (false, Some(limits)) = (args.quota.is_empty(), reports.fleet_limits()) {
-        let client = plimsoll_quota::Client::new(&args.quota, args.quota_service)
+        let mut client = plimsoll_quota::Client::new(&args.quota, args.quota_service)
             .map_err(|error| Problem::Usage(format!("--quota: {error}")))?;
+        if let Some(files) = args.quota_tls.files() {
+            files.read().map_err(Problem::Usage)?;
+            client = client.tls_from(move || files.read());
+        }
         tokio::spawn(client.run(limits));
     }
     let service = tower::service_fn(move |request| {

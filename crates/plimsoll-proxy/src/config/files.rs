@@ -31,6 +31,8 @@ pub(super) struct Files {
     pub(super) listeners: BTreeMap<String, Arc<TlsMaterial>>,
     /// By the cluster's name.
     pub(super) clusters: BTreeMap<String, TlsConfig>,
+    /// To the quota server.
+    pub(super) quota: Option<TlsConfig>,
     /// Bodies of answers.
     pub(super) bodies: BTreeMap<FilePath, Bytes>,
 }
@@ -50,6 +52,9 @@ pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Ve
             let client = reader.cluster(&format!("clusters.{name}.tls"), tls);
             files.clusters.extend(client.map(|client| (name.clone(), client)));
         }
+    }
+    if let Some(tls) = raw.quota.as_ref().and_then(|quota| quota.tls.as_ref()) {
+        files.quota = reader.cluster("quota.tls", tls);
     }
     for (i, route) in raw.routes.iter().enumerate() {
         for (table, answer) in route.answers() {

@@ -243,6 +243,11 @@ impl Config {
         self.raw.other_customers
     }
 
+    /// TLS with the quota server.
+    pub(crate) fn quota_tls(&self) -> Option<&plimsoll::tls::TlsConfig> {
+        self.files.quota.as_ref()
+    }
+
     /// The quota server; `None`: limits are for this proxy alone.
     #[must_use]
     pub fn quota(&self) -> Option<&Quota> {

@@ -1,6 +1,7 @@
 //! The quota server: limits of customers over a fleet.
 
 use plimsoll_config::{Checker, Effect, Flaw, Format, quoted, table, text};
+use plimsoll_tls_config::ClusterTls;
 
 use super::address::BackendAddress;
 
@@ -22,13 +23,15 @@ const SERVICE: Format<String> = Format {
 
 table! {
     /// The quota server.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug, PartialEq)]
     #[non_exhaustive]
     pub struct Quota {
         /// The servers, the first that answers.
         pub servers: Vec<BackendAddress> = Vec::new(), required, JOINED;
         /// The service whose limits the gates share.
         pub service: String = String::new(), required_as(SERVICE), JOINED;
+        /// TLS with the servers; `None`: in plain text.
+        pub tls: Option<ClusterTls> = None, optional_table, JOINED;
     }
 }
 

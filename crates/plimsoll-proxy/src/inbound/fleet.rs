@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use plimsoll::server::FleetLimits;
 use plimsoll::server::admission::{ForeignProcess, Gate};
+use plimsoll::tls::TlsConfig;
 use plimsoll_quota::Client;
 use tokio::task::AbortHandle;
 
@@ -16,7 +17,15 @@ use crate::config::Quota;
 pub(super) struct FleetClient {
     gate: Arc<Gate<ForeignProcess>>,
     hasher: RandomState,
-    running: Mutex<Option<(Quota, AbortHandle)>>,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    quota: Quota,
+    /// For the next connection.
+    tls: Arc<Mutex<Option<TlsConfig>>>,
+    client: AbortHandle,
 }
 
 impl FleetClient {
@@ -24,29 +33,39 @@ impl FleetClient {
         Arc::new(Self { gate: Arc::clone(gate), hasher: hasher.clone(), running: Mutex::default() })
     }
 
-    /// Has the gate join this server, or none. Without one it has no limits over a fleet.
-    pub(super) fn set(&self, quota: Option<&Quota>) {
+    /// Has the gate join this server, or none. Without one it has no limits over a fleet. A stream goes on
+    /// if only certificates have changed, and the next connection takes them.
+    pub(super) fn set(&self, quota: Option<&Quota>, tls: Option<&TlsConfig>) {
         let mut running = self.running.lock();
-        if running.as_ref().map(|(quota, _)| quota) == quota {
+        if running.as_ref().map(|of| &of.quota) == quota {
+            if let Some(running) = &*running {
+                *running.tls.lock() = tls.cloned();
+            }
             return;
         }
-        if let Some((_, client)) = running.take() {
-            client.abort();
+        if let Some(running) = running.take() {
+            running.client.abort();
         }
         let Some(quota) = quota else { return self.gate.end_fleet_limits() };
         let hasher = self.hasher.clone();
         let limits = FleetLimits::new(Arc::clone(&self.gate), move |name| hasher.hash_one(name));
         limits.with(|_, limiter| limiter.disconnect());
         let servers = quota.servers.iter().map(ToString::to_string);
-        let client = Client::new(servers, &quota.service).expect("the configuration has checked it");
-        *running = Some((quota.clone(), tokio::spawn(client.run(limits)).abort_handle()));
+        let mut client = Client::new(servers, &quota.service).expect("the configuration has checked it");
+        let tls = Arc::new(Mutex::new(tls.cloned()));
+        if quota.tls.is_some() {
+            let tls = Arc::clone(&tls);
+            client = client.tls_from(move || tls.lock().clone().ok_or_else(|| "no certificates".to_owned()));
+        }
+        let client = tokio::spawn(client.run(limits)).abort_handle();
+        *running = Some(Running { quota: quota.clone(), tls, client });
     }
 }
 
 impl Drop for FleetClient {
     fn drop(&mut self) {
-        if let Some((_, client)) = self.running.get_mut().take() {
-            client.abort();
+        if let Some(running) = self.running.get_mut().take() {
+            running.client.abort();
         }
     }
 }

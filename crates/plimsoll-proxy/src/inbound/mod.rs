@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use plimsoll::server::admission::{Admission, Assessment, Facts, ForeignProcess, Gate, Permit};
 use plimsoll::system::{MAX_OPEN_FILES, MachineSpeed};
+use plimsoll::tls::TlsConfig;
 use plimsoll_core::admit::{Mode, Shed};
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
@@ -124,8 +125,8 @@ impl Inbound {
     }
 
     /// Shares limits over a fleet by this server, or no longer. Call it within a runtime.
-    pub(crate) fn set_quota(&self, quota: Option<&config::Quota>) {
-        self.fleet.set(quota);
+    pub(crate) fn set_quota(&self, quota: Option<&config::Quota>, tls: Option<&TlsConfig>) {
+        self.fleet.set(quota, tls);
     }
 
     /// Its settings.

@@ -160,7 +160,7 @@ impl Running {
         let customers = inbound::customer_names(config);
         for inbound in self.inbound.values() {
             inbound.set_customers(&customers);
-            inbound.set_quota(config.quota());
+            inbound.set_quota(config.quota(), config.quota_tls());
         }
     }
 

@@ -28,7 +28,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Handshakes at a time: a fleet that returns at once, with a few file descriptors of the thousand
 /// that a process has by default.
 const MAX_HANDSHAKES: usize = 256;
-/// Time for a client in plain text to read its answer.
+/// Time for a client to read the answer to a failed handshake.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The answer to HTTP/1 in plain text.
@@ -36,7 +36,7 @@ const USE_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\
 connection: close\r\n\r\nplain-http: this port speaks TLS; use https";
 /// The answer to HTTP/2 in plain text: SETTINGS, and GOAWAY with INADEQUATE_SECURITY (RFC 9113, 7).
 const GO_AWAY: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
-\0\0\x1d\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0cthis port speaks TLS\0";
+\0\0\x1c\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0cthis port speaks TLS";
 
 /// The reason why a connection had no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -204,8 +204,14 @@ impl Acceptor {
             return Err((HandshakeFailure::PlainHttp, None));
         }
         let tls = Arc::clone(&self.tls.read());
-        let stream = tokio_rustls::TlsAcceptor::from(tls).accept(tcp).await;
-        let stream = stream.map_err(|error| (HandshakeFailure::of(&error), Some(error)))?;
+        let stream = match tokio_rustls::TlsAcceptor::from(tls).accept(tcp).into_fallible().await {
+            Ok(stream) => stream,
+            Err((error, mut tcp)) => {
+                // The client learns the reason from the alert, which TLS has written.
+                let _ = timeout(ANSWER_TIMEOUT, finish(&mut tcp)).await;
+                return Err((HandshakeFailure::of(&error), Some(error)));
+            }
+        };
         let connection = stream.get_ref().1;
         let client = connection.peer_certificates().and_then(<[_]>::first).map(names).unwrap_or_default();
         let (client, is_http2) = (ClientNames(client.into_vec().into()), connection.alpn_protocol() == Some(HTTP2));
@@ -219,9 +225,14 @@ fn config(tls: &ServerTls, protocols: &[&[u8]]) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Answers, and reads to the end: a close with bytes unread resets the connection, and the answer is lost.
 async fn refuse(tcp: &mut TcpStream, answer: &[u8]) -> io::Result<()> {
     tcp.write_all(answer).await?;
+    finish(tcp).await
+}
+
+/// Ends a connection after the last answer, and reads to its end: a close with bytes unread resets the
+/// connection, and the answer is lost.
+async fn finish(tcp: &mut TcpStream) -> io::Result<()> {
     tcp.shutdown().await?;
     let mut rest = [0; 1024];
     while tcp.read(&mut rest).await? > 0 {}
@@ -320,7 +331,7 @@ mod tests {
         let acceptor = acceptor(&Authority::new());
         for (sent, answer) in [
             (&b"GET / HTTP/1.1\r\n\r\n"[..], &b"use https"[..]),
-            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", b"this port speaks TLS\0"),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", b"this port speaks TLS"),
         ] {
             let (mut client, server) = pair().await;
             let client = async {
