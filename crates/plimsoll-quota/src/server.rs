@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Request, Response};
@@ -113,7 +113,7 @@ impl Server {
     fn host(&self, now: Timestamp, config: &ServiceConfig) -> Arc<Hosted> {
         let new = |config: ServiceConfig, beside: Beside| {
             let service = Mutex::new(Service::new(now, self.services.epoch, config));
-            Hosted { service, is_due: Notify::new(), beside }
+            Hosted { service, is_due: Notify::new(), beside, rate_limits: OnceLock::new() }
         };
         let hosted = Arc::new_cyclic(|backends| {
             let front = || Arc::new(new(config.front(), Beside::Backends(backends.clone())));

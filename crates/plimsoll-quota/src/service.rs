@@ -302,6 +302,11 @@ impl Service {
         self.apply_limits(now);
     }
 
+    /// The number of its owner.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Customers with a limit of their own.
     pub(crate) fn named(&self) -> usize {
         self.limits.named()

@@ -1,13 +1,14 @@
 //! The services of a server, each behind a lock of its own.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use plimsoll_core::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::envoy::RateLimits;
 use crate::service::Service;
 
 /// The other owner of a service that counts CPU.
@@ -28,6 +29,8 @@ pub(crate) struct Hosted {
     /// The timer is to look again.
     pub(crate) is_due: Notify,
     pub(crate) beside: Beside,
+    /// The account of Envoy's rate limit service, from its first request on.
+    pub(crate) rate_limits: OnceLock<RateLimits>,
 }
 
 impl Hosted {

@@ -38,6 +38,10 @@ const DEPTH: f64 = 0.5;
 const CUT_DEPTH: f64 = 0.1;
 /// Requests that may be made at once in any case, while the customer is not cut.
 const LEAST_REQUESTS: f64 = 3.0;
+/// A shallow bucket overflows between two arrivals: a cut customer may make so many requests at once ...
+const LEAST_CUT_REQUESTS: f64 = 4.0;
+/// ... and no more than those of this time.
+const LEAST_CUT_SECONDS: f64 = 0.25;
 /// A bucket changes when its cost or its floor moves its tokens by more than this part.
 const CHANGE: f64 = 0.05;
 /// The largest demand of a customer, in rate units.
@@ -262,7 +266,12 @@ impl Entry {
         if tokens == 0 {
             return Allowance::DenyAll;
         }
-        let depth = if is_cut { (CUT_DEPTH * requests).max(1.0) } else { (DEPTH * requests).max(LEAST_REQUESTS) };
+        let depth = if is_cut {
+            let least = (LEAST_CUT_SECONDS * requests).clamp(1.0, LEAST_CUT_REQUESTS);
+            (CUT_DEPTH * requests).max(least)
+        } else {
+            (DEPTH * requests).max(LEAST_REQUESTS)
+        };
         Allowance::TokenBucket { depth: (depth + 0.5) as u32, tokens }
     }
 }

@@ -111,3 +111,71 @@ pub(crate) struct UInt32 {
     #[prost(uint32, tag = "1")]
     pub(crate) value: u32,
 }
+
+/// The method of the rate limit service.
+pub(crate) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RateLimitRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) domain: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) descriptors: Vec<Descriptor>,
+    #[prost(uint32, tag = "3")]
+    pub(crate) hits_addend: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Descriptor {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) entries: Vec<Entry>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) limit: Option<RateLimit>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) hits_addend: Option<UInt64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub(crate) struct Entry {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(string, tag = "2")]
+    pub(crate) value: String,
+}
+
+/// A limit in hits a unit: 1 second, 2 minute, 3 hour, 4 day, 5 month, 6 year.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct RateLimit {
+    #[prost(uint32, tag = "1")]
+    pub(crate) hits_per_unit: u32,
+    #[prost(int32, tag = "2")]
+    pub(crate) unit: i32,
+}
+
+/// `google.protobuf.UInt64Value`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct UInt64 {
+    #[prost(uint64, tag = "1")]
+    pub(crate) value: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RateLimitResponse {
+    /// 1: OK, 2: over the limit.
+    #[prost(int32, tag = "1")]
+    pub(crate) overall_code: i32,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) statuses: Vec<DescriptorStatus>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct DescriptorStatus {
+    #[prost(int32, tag = "1")]
+    pub(crate) code: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) current_limit: Option<RateLimit>,
+    #[prost(uint32, tag = "3")]
+    pub(crate) limit_remaining: u32,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) duration_until_reset: Option<Duration>,
+}

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! quota_stream.rs   one stream of the rate limit quota service (RLQS)    no clock, no socket
+//! rate_limit.rs     the rate limit service (RLS)                         no clock, no socket
 //! serve.rs          the methods of the listener for tasks                message.rs   protocol buffers
 //! ```
 //!
@@ -11,6 +12,8 @@
 
 mod message;
 mod quota_stream;
+mod rate_limit;
 mod serve;
 
+pub(crate) use rate_limit::RateLimits;
 pub(crate) use serve::answer;

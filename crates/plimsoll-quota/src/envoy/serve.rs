@@ -3,24 +3,29 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
-use tonic::server::{Grpc, StreamingService};
+use tonic::server::{Grpc, StreamingService, UnaryService};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::message::{QuotaResponse, STREAM_QUOTAS, UsageReports};
+use super::message::{
+    QuotaResponse, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT, STREAM_QUOTAS, UsageReports,
+};
 use super::quota_stream::QuotaStream;
+use super::rate_limit::RateLimits;
 use crate::message::ToTask;
 use crate::server::status;
 use crate::services::{Hosted, Services};
 
+/// The account of the rate limit service looks for reports that are due.
+const TICK: Duration = Duration::from_millis(100);
 /// A stream without buckets is kept by a report at this interval, shorter than any lease.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -34,7 +39,53 @@ pub(crate) async fn answer(
             let codec: ProstCodec<QuotaResponse, UsageReports> = ProstCodec::default();
             Ok(Grpc::new(codec).streaming(Quotas(Arc::clone(services)), request).await)
         }
+        SHOULD_RATE_LIMIT => {
+            let codec: ProstCodec<RateLimitResponse, RateLimitRequest> = ProstCodec::default();
+            Ok(Grpc::new(codec).unary(RateLimit(Arc::clone(services)), request).await)
+        }
         _ => Err(request),
+    }
+}
+
+/// The method `ShouldRateLimit`.
+struct RateLimit(Arc<Services>);
+
+impl UnaryService<RateLimitRequest> for RateLimit {
+    type Response = RateLimitResponse;
+    type Future = std::future::Ready<Result<tonic::Response<RateLimitResponse>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
+        let (services, request) = (&self.0, request.into_inner());
+        let now = services.now();
+        let answer = match hosted(services, &request.domain) {
+            Ok(hosted) => {
+                let mut is_new = false;
+                let limits = hosted.rate_limits.get_or_init(|| {
+                    is_new = true;
+                    RateLimits::new(now)
+                });
+                if is_new {
+                    tokio::spawn(tick(Arc::clone(services), Arc::downgrade(&hosted)));
+                }
+                limits.ask(now, &hosted, &request)
+            }
+            // A domain without limits.
+            Err(_) => RateLimits::unlimited(&request),
+        };
+        std::future::ready(Ok(tonic::Response::new(answer)))
+    }
+}
+
+/// Has the account report without requests too.
+async fn tick(services: Arc<Services>, hosted: Weak<Hosted>) {
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let Some(hosted) = hosted.upgrade() else { return };
+        if let Some(limits) = hosted.rate_limits.get() {
+            limits.tick(services.now(), &hosted);
+        }
     }
 }
 

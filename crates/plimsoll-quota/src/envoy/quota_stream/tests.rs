@@ -1,6 +1,6 @@
 //! Streams of Envoys at a service, without sockets.
 
-use std::sync::Arc;
+use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -17,7 +17,7 @@ fn at(ms: u64) -> Timestamp {
 fn hosted(text: &str) -> Arc<Hosted> {
     let config = Config::parse("quota.toml", text).unwrap().services()["shop"].clone();
     let service = Mutex::new(Service::new(at(0), 7, config));
-    Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None })
+    Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None, rate_limits: OnceLock::new() })
 }
 
 fn requests() -> Arc<Hosted> {
