@@ -91,3 +91,17 @@ def test_envoys_share_the_limit_and_follow_the_load(fleet: Fleet) -> None:
     print("back", rates)
     assert 85 < sum(rates) < 107, rates
     assert not [line for line in one.output().splitlines() if "missing its id" in line]
+
+
+def test_envoy_charges_the_cost_that_the_backend_tells(fleet: Fleet) -> None:
+    server = fleet.quota("--service", "shop", "--limit", "acme=0.2")
+    emulated = ["--emulate", "fcfs", "--cores", "4", "--cost", "fixed:2ms", "--protect", "--cost-header"]
+    backend = fleet.backend(*emulated)
+    envoy = Envoy(fleet, "one", "rls-cpu.yaml", backend.address, server.address)
+    # 100 requests a second fit, and 200 come.
+    warm = load(fleet, envoy, 200, 12)
+    assert load(fleet, envoy, 20, 5, "stranger").result().failed == 0, "an unknown descriptor passes"
+    warm.result()
+    used = good(load(fleet, envoy, 200, 15).result()) * 0.002 / 15
+    print("cpu", used)
+    assert 0.19 < used < 0.21, used
