@@ -87,7 +87,7 @@ struct Entry {
     given: Option<(u32, bool, Allowance)>,
 }
 
-/// See the [module](self).
+/// A proxy that reports counts, takes token buckets, and acknowledges nothing.
 #[derive(Clone, Debug)]
 pub struct CountingTask {
     entries: BTreeMap<CustomerId, Entry>,
