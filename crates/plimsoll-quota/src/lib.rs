@@ -3,6 +3,7 @@
 //! ```text
 //! service.rs   one service: its owner, its limits, its tasks     no clock, no socket
 //! server.rs    streams of tasks, timers                          client.rs   the stream of a task
+//! envoy/       Envoy as a task
 //! api.rs       state, changes of limits, metrics                 config.rs   the file
 //! ```
 //!
@@ -15,6 +16,7 @@ mod client;
 pub mod config;
 mod convert;
 mod dictionary;
+mod envoy;
 mod limits;
 mod message;
 mod metrics;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Request, Response};
@@ -20,10 +20,11 @@ use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::config::Config;
+use crate::config::{Config, ServiceConfig, Unit};
+use crate::envoy;
 use crate::message::{FromTask, JOIN, ToOwner, ToTask};
 use crate::service::{MAX_QUEUE, Service, StreamError, StreamId};
-use crate::services::{Hosted, Services};
+use crate::services::{Beside, Hosted, Services};
 
 /// Time for the first message of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,10 +86,7 @@ impl Server {
         services.retain(|name, _| config.services().contains_key(name));
         for (name, of) in config.services() {
             let Some(hosted) = services.get(name) else {
-                let service = Mutex::new(Service::new(now, self.services.epoch, of.clone()));
-                let hosted = Arc::new(Hosted { service, is_due: Notify::new() });
-                tokio::spawn(keep_time(Arc::clone(&self.services), Arc::downgrade(&hosted)));
-                services.insert(name.clone(), hosted);
+                services.insert(name.clone(), self.host(now, of));
                 continue;
             };
             hosted.change(|service| {
@@ -99,10 +97,36 @@ impl Server {
                 if before.outlook != of.outlook {
                     waiting.push(format!("services.{name}.outlook"));
                 }
+                if before.unit != of.unit {
+                    waiting.push(format!("services.{name}.unit"));
+                }
                 service.set_config(now, of.clone());
             });
+            if let Some(front) = hosted.front() {
+                front.change(|service| service.set_config(now, of.front()));
+            }
         }
         waiting
+    }
+
+    /// A new service, with its owner for Envoys if that is another one.
+    fn host(&self, now: Timestamp, config: &ServiceConfig) -> Arc<Hosted> {
+        let new = |config: ServiceConfig, beside: Beside| {
+            let service = Mutex::new(Service::new(now, self.services.epoch, config));
+            Hosted { service, is_due: Notify::new(), beside, rate_limits: OnceLock::new() }
+        };
+        let hosted = Arc::new_cyclic(|backends| {
+            let front = || Arc::new(new(config.front(), Beside::Backends(backends.clone())));
+            let beside = match config.unit {
+                Unit::Cpus => Beside::Front(front()),
+                Unit::Requests => Beside::None,
+            };
+            new(config.clone(), beside)
+        });
+        for hosted in [Some(Arc::clone(&hosted)), hosted.front()].into_iter().flatten() {
+            tokio::spawn(keep_time(Arc::clone(&self.services), Arc::downgrade(&hosted)));
+        }
+        hosted
     }
 
     /// Serves tasks, and the API, until the drain has ended.
@@ -154,6 +178,10 @@ async fn answer(
     services: Arc<Services>,
     request: Request<Incoming>,
 ) -> Result<Response<tonic::body::Body>, Infallible> {
+    let request = match envoy::answer(&services, request).await {
+        Ok(answer) => return Ok(answer),
+        Err(request) => request,
+    };
     if request.uri().path() != JOIN {
         let status = Status::unimplemented(format!("no such method: {}", request.uri().path()));
         return Ok(status.into_http());
@@ -189,6 +217,10 @@ async fn join(services: Arc<Services>, mut messages: Streaming<ToOwner>) -> Resu
         let known = known.join(", ");
         Status::not_found(format!("hello.service: no service {:?} here; there are: {known}", hello.service))
     })?;
+    if hosted.lock().config().unit == Unit::Requests {
+        let (name, help) = (&hello.service, "use a service of unit \"cpus\"");
+        return Err(Status::failed_precondition(format!("service {name:?} counts requests, for Envoy only: {help}")));
+    }
     let (queue, answers) = mpsc::channel(MAX_QUEUE);
     let id = hosted.change(|service| service.join(services.now(), &hello, queue)).map_err(status)?;
     tracing::info!(service = hello.service, instance = hello.instance, cpus = hello.cpus, "task joined");
@@ -255,7 +287,7 @@ async fn read(
     }
 }
 
-fn status(error: StreamError) -> Status {
+pub(crate) fn status(error: StreamError) -> Status {
     let text = error.to_string();
     tracing::debug!(error = text, "stream ended");
     match error {
