@@ -30,10 +30,11 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use crate::config::Unit;
+use crate::hosted::Hosted;
 use crate::limits::{Override, units};
 use crate::metrics;
 use crate::service::{CustomerView, Service};
-use crate::services::{Hosted, Services};
+use crate::services::Services;
 
 /// The media type of metrics.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -17,12 +17,14 @@ pub mod config;
 mod convert;
 mod dictionary;
 mod envoy;
+mod hosted;
 mod limits;
 mod message;
 mod metrics;
 mod server;
 mod service;
 mod services;
+mod status;
 
 pub use client::{Client, InvalidClient};
 pub use server::{Listening, Server};

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Request, Response};
@@ -22,9 +22,11 @@ use tonic_prost::ProstCodec;
 
 use crate::config::{Config, ServiceConfig, Unit};
 use crate::envoy;
+use crate::hosted::{Beside, Hosted};
 use crate::message::{FromTask, JOIN, ToOwner, ToTask};
-use crate::service::{MAX_QUEUE, Service, StreamError, StreamId};
-use crate::services::{Beside, Hosted, Services};
+use crate::service::{MAX_QUEUE, Service, StreamId};
+use crate::services::Services;
+use crate::status::status;
 
 /// Time for the first message of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,7 +73,8 @@ impl Server {
     #[must_use]
     pub fn new(config: &Config, lifecycle: Lifecycle) -> Self {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-        let services = Services { origin: Instant::now(), epoch, services: RwLock::default() };
+        let services =
+            Services { origin: Instant::now(), epoch, services: RwLock::default(), rate_limits: Mutex::default() };
         let server = Self { services: Arc::new(services), lifecycle };
         server.reload(config);
         server
@@ -113,7 +116,7 @@ impl Server {
     fn host(&self, now: Timestamp, config: &ServiceConfig) -> Arc<Hosted> {
         let new = |config: ServiceConfig, beside: Beside| {
             let service = Mutex::new(Service::new(now, self.services.epoch, config));
-            Hosted { service, is_due: Notify::new(), beside, rate_limits: OnceLock::new() }
+            Hosted { service, is_due: Notify::new(), beside }
         };
         let hosted = Arc::new_cyclic(|backends| {
             let front = || Arc::new(new(config.front(), Beside::Backends(backends.clone())));
@@ -284,17 +287,6 @@ async fn read(
             return Err(Status::invalid_argument("after the hello each message is to be a report"));
         };
         hosted.change(|service| service.report(services.now(), id, &report)).map_err(status)?;
-    }
-}
-
-pub(crate) fn status(error: StreamError) -> Status {
-    let text = error.to_string();
-    tracing::debug!(error = text, "stream ended");
-    match error {
-        StreamError::Replaced => Status::aborted(text),
-        StreamError::Slow => Status::resource_exhausted(text),
-        StreamError::Lease => Status::unavailable(text),
-        _ => Status::invalid_argument(text),
     }
 }
 

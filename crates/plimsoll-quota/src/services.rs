@@ -1,74 +1,17 @@
 //! The services of a server, each behind a lock of its own.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use plimsoll_core::Timestamp;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::envoy::RateLimits;
-use crate::service::Service;
+use crate::hosted::Hosted;
 
-/// The other owner of a service that counts CPU.
-#[derive(Debug)]
-pub(crate) enum Beside {
-    /// This one is for the Envoys as well.
-    None,
-    /// The owner for Envoys.
-    Front(Arc<Hosted>),
-    /// This is the owner for Envoys, and that the one of the backends.
-    Backends(Weak<Hosted>),
-}
-
-/// A service, and the wake-up of its timer.
-#[derive(Debug)]
-pub(crate) struct Hosted {
-    pub(crate) service: Mutex<Service>,
-    /// The timer is to look again.
-    pub(crate) is_due: Notify,
-    pub(crate) beside: Beside,
-    /// The account of Envoy's rate limit service, from its first request on.
-    pub(crate) rate_limits: OnceLock<RateLimits>,
-}
-
-impl Hosted {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Service> {
-        self.service.lock()
-    }
-
-    /// The owner for Envoys, if it is another one.
-    pub(crate) fn front(&self) -> Option<Arc<Self>> {
-        match &self.beside {
-            Beside::Front(front) => Some(Arc::clone(front)),
-            Beside::None | Beside::Backends(_) => None,
-        }
-    }
-
-    /// The owner of the backends, if this one is for Envoys only.
-    pub(crate) fn backends(&self) -> Option<Arc<Self>> {
-        match &self.beside {
-            Beside::Backends(backends) => backends.upgrade(),
-            Beside::None | Beside::Front(_) => None,
-        }
-    }
-
-    /// Calls with the service, and with that of Envoys.
-    pub(crate) fn change_all(&self, call: impl Fn(&mut Service)) {
-        self.change(&call);
-        if let Some(front) = self.front() {
-            front.change(call);
-        }
-    }
-
-    /// Calls with the service, whose timer then looks again.
-    pub(crate) fn change<R>(&self, call: impl FnOnce(&mut Service) -> R) -> R {
-        let result = call(&mut self.lock());
-        self.is_due.notify_one();
-        result
-    }
-}
+/// The account of Envoy's rate limit service at a service.
+type RateLimitAccount = (Weak<Hosted>, Arc<RateLimits>);
 
 /// The services of a server.
 #[derive(Debug)]
@@ -77,6 +20,8 @@ pub(crate) struct Services {
     /// The owners' number: milliseconds since the Unix epoch at the start.
     pub(crate) epoch: u64,
     pub(crate) services: RwLock<BTreeMap<String, Arc<Hosted>>>,
+    /// From the first request to a service on.
+    pub(crate) rate_limits: Mutex<BTreeMap<String, RateLimitAccount>>,
 }
 
 impl Services {
@@ -86,6 +31,26 @@ impl Services {
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Hosted>> {
         self.services.read().get(name).cloned()
+    }
+
+    /// The account of Envoy's rate limit service at this service. `start` is called with a new one.
+    pub(crate) fn rate_limits(
+        &self,
+        name: &str,
+        hosted: &Arc<Hosted>,
+        start: impl FnOnce(&Arc<RateLimits>),
+    ) -> Arc<RateLimits> {
+        let mut all = self.rate_limits.lock();
+        let known = all.get(name).filter(|(of, _)| of.as_ptr() == Arc::as_ptr(hosted));
+        if let Some((_, limits)) = known {
+            return Arc::clone(limits);
+        }
+        // A removed service takes its account with it.
+        all.retain(|_, (of, _)| of.strong_count() > 0);
+        let limits = Arc::new(RateLimits::new(self.now()));
+        start(&limits);
+        all.insert(name.to_owned(), (Arc::downgrade(hosted), Arc::clone(&limits)));
+        limits
     }
 
     /// All services, by name.

@@ -22,9 +22,9 @@ use super::message::{
 };
 use crate::config::Unit;
 use crate::convert;
+use crate::hosted::Hosted;
 use crate::message::{FromOwner, Hello, Hold, Report, ReportEntry, ToTask};
 use crate::service::{MAX_QUEUE, StreamError, StreamId};
-use crate::services::Hosted;
 
 /// The key of a bucket's customer.
 const CUSTOMER: &str = "customer";

@@ -24,9 +24,9 @@ use tokio::sync::mpsc;
 use super::message::{Descriptor, DescriptorStatus, Duration, Entry, RateLimit, RateLimitRequest, RateLimitResponse};
 use crate::config::Unit;
 use crate::convert;
+use crate::hosted::Hosted;
 use crate::message::{self, FromOwner, ToTask};
 use crate::service::{MAX_QUEUE, StreamError, StreamId};
-use crate::services::Hosted;
 
 const OK: i32 = 1;
 const OVER_LIMIT: i32 = 2;

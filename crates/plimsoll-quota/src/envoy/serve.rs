@@ -20,9 +20,10 @@ use super::message::{
 };
 use super::quota_stream::QuotaStream;
 use super::rate_limit::RateLimits;
+use crate::hosted::Hosted;
 use crate::message::ToTask;
-use crate::server::status;
-use crate::services::{Hosted, Services};
+use crate::services::Services;
+use crate::status::status;
 
 /// The account of the rate limit service looks for reports that are due.
 const TICK: Duration = Duration::from_millis(100);
@@ -59,14 +60,9 @@ impl UnaryService<RateLimitRequest> for RateLimit {
         let now = services.now();
         let answer = match hosted(services, &request.domain) {
             Ok(hosted) => {
-                let mut is_new = false;
-                let limits = hosted.rate_limits.get_or_init(|| {
-                    is_new = true;
-                    RateLimits::new(now)
+                let limits = services.rate_limits(&request.domain, &hosted, |limits| {
+                    tokio::spawn(tick(Arc::clone(services), Arc::downgrade(&hosted), Arc::clone(limits)));
                 });
-                if is_new {
-                    tokio::spawn(tick(Arc::clone(services), Arc::downgrade(&hosted)));
-                }
                 limits.ask(now, &hosted, &request)
             }
             // A domain without limits.
@@ -77,15 +73,13 @@ impl UnaryService<RateLimitRequest> for RateLimit {
 }
 
 /// Has the account report without requests too.
-async fn tick(services: Arc<Services>, hosted: Weak<Hosted>) {
+async fn tick(services: Arc<Services>, hosted: Weak<Hosted>, limits: Arc<RateLimits>) {
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         let Some(hosted) = hosted.upgrade() else { return };
-        if let Some(limits) = hosted.rate_limits.get() {
-            limits.tick(services.now(), &hosted);
-        }
+        limits.tick(services.now(), &hosted);
     }
 }
 

@@ -1,14 +1,12 @@
 //! Streams of Envoys at a service, without sockets.
 
-use std::sync::OnceLock;
-
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::*;
 use crate::config::Config;
+use crate::hosted::Beside;
 use crate::service::Service;
-use crate::services::Beside;
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
@@ -17,7 +15,7 @@ fn at(ms: u64) -> Timestamp {
 fn hosted(text: &str) -> Arc<Hosted> {
     let config = Config::parse("quota.toml", text).unwrap().services()["shop"].clone();
     let service = Mutex::new(Service::new(at(0), 7, config));
-    Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None, rate_limits: OnceLock::new() })
+    Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None })
 }
 
 fn requests() -> Arc<Hosted> {

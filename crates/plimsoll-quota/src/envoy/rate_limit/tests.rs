@@ -1,14 +1,12 @@
 //! The rate limit service without sockets.
 
-use std::sync::OnceLock;
-
 use tokio::sync::Notify;
 
 use super::super::message::UInt64;
 use super::*;
 use crate::config::Config;
+use crate::hosted::Beside;
 use crate::service::Service;
-use crate::services::Beside;
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
@@ -29,8 +27,7 @@ impl Fixture {
         );
         let config = Config::parse("quota.toml", &text).unwrap().services()["shop"].clone();
         let service = Mutex::new(Service::new(at(0), 7, config));
-        let rate_limits = OnceLock::new();
-        let hosted = Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None, rate_limits });
+        let hosted = Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None });
         let limits = RateLimits::new(at(0));
         limits.tick(at(0), &hosted);
         let mut fixture = Self { hosted, limits, now: at(0) };
