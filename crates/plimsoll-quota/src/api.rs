@@ -31,10 +31,12 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use crate::caller::Caller;
-use crate::limits::{Override, micros};
+use crate::config::Unit;
+use crate::hosted::Hosted;
+use crate::limits::{Override, units};
 use crate::metrics;
 use crate::service::{CustomerView, Service};
-use crate::services::{Hosted, Services};
+use crate::services::Services;
 use crate::tls::Ports;
 
 /// The media type of metrics.
@@ -47,8 +49,6 @@ const MAX_LISTED: usize = 1_000;
 const DEFAULT_TIME: Duration = Duration::from_secs(2 * 3_600);
 /// The longest time: what is to last longer belongs into the file.
 const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// µCPU of a CPU.
-const MICROS: f64 = 1e6;
 /// The largest limit, in CPUs.
 const MAX_CPUS: f64 = 1e8;
 
@@ -126,6 +126,8 @@ struct All {
 #[derive(Serialize)]
 struct ServiceShown {
     service: String,
+    /// `requests`: all numbers of CPUs are requests a second.
+    unit: &'static str,
     /// Tasks with a lease.
     tasks: u32,
     lease_s: f64,
@@ -137,6 +139,9 @@ struct ServiceShown {
     customers: Vec<CustomerShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     instances: Option<Vec<InstanceShown>>,
+    /// The Envoys before the tasks of a service that counts CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envoys: Option<Box<ServiceShown>>,
 }
 
 #[derive(Serialize)]
@@ -182,22 +187,23 @@ struct HolderShown {
     held_cpus: f64,
 }
 
-fn cpus(micros: u64) -> f64 {
-    micros as f64 / MICROS
+/// A rate in CPUs, or in requests a second.
+fn cpus(unit: Unit, rate: u64) -> f64 {
+    rate as f64 / unit.scale()
 }
 
 impl CustomerShown {
-    fn of(now: Timestamp, view: &CustomerView) -> Self {
+    fn of(now: Timestamp, unit: Unit, view: &CustomerView) -> Self {
         let state = &view.state;
         let cut = (state.cut != Cut::NONE)
             .then(|| CutShown { criticality: Criticality::ALL[state.cut.rank].name(), admitted: state.cut.part });
         Self {
             customer: view.name.escape_ascii().to_string(),
-            limit_cpus: view.has_limit.then(|| cpus(state.limit)),
-            offered_cpus: cpus(state.demand.iter().sum()),
-            offered_by_criticality_cpus: state.demand.map(cpus),
-            used_cpus: cpus(view.used),
-            held_cpus: cpus(state.held),
+            limit_cpus: view.has_limit.then(|| cpus(unit, state.limit)),
+            offered_cpus: cpus(unit, state.demand.iter().sum()),
+            offered_by_criticality_cpus: state.demand.map(|rate| cpus(unit, rate)),
+            used_cpus: cpus(unit, view.used),
+            held_cpus: cpus(unit, state.held),
             tasks: state.tasks,
             cut,
             dry_run: view.is_dry_run,
@@ -218,13 +224,15 @@ fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) 
     });
     ServiceShown {
         service: name.to_owned(),
+        unit: config.unit.name(),
         tasks: service.tasks(),
         lease_s: config.lease.as_secs_f64(),
         dry_run: config.dry_run,
         unsure: service.is_unsure(),
         other_customers_limit_cpus: config.other_customers.hard_limit,
-        customers: service.heaviest(MAX_LISTED).iter().map(|view| CustomerShown::of(now, view)).collect(),
+        customers: service.heaviest(MAX_LISTED).iter().map(|view| CustomerShown::of(now, config.unit, view)).collect(),
         instances,
+        envoys: None,
     }
 }
 
@@ -237,7 +245,11 @@ async fn list(State(shared): State<Shared>, form: Form) -> Response {
 
 async fn show(State(shared): State<Shared>, form: Form, Path(name): Path<String>) -> Result<Response, Problem> {
     let hosted = find(&shared, &name)?;
-    Ok(form.json(&service_shown(shared.services.now(), &name, &hosted, true)))
+    let now = shared.services.now();
+    let mut shown = service_shown(now, &name, &hosted, true);
+    let front = hosted.front().map(|front| service_shown(now, &name, &front, true));
+    shown.envoys = front.filter(|front| front.tasks > 0).map(Box::new);
+    Ok(form.json(&shown))
 }
 
 async fn customer(
@@ -254,13 +266,14 @@ fn customer_shown(shared: &Shared, form: Form, service: &Service, name: &str) ->
         let help = "a customer without a limit of its own is known while it has demand above 2% of its limit";
         Problem::new(StatusCode::NOT_FOUND, format!("no customer {name:?} is known"), help)
     })?;
+    let unit = service.config().unit;
     let holder = |(instance, demand, held): (Arc<str>, u64, u32)| HolderShown {
         instance: instance.to_string(),
-        offered_cpus: cpus(demand),
-        held_cpus: cpus(u64::from(held)),
+        offered_cpus: cpus(unit, demand),
+        held_cpus: cpus(unit, u64::from(held)),
     };
     let holders = service.holders(name.as_bytes()).into_iter().map(holder).collect();
-    let shown = CustomerShown { holders: Some(holders), ..CustomerShown::of(shared.services.now(), &view) };
+    let shown = CustomerShown { holders: Some(holders), ..CustomerShown::of(shared.services.now(), unit, &view) };
     Ok(form.json(&shown))
 }
 
@@ -295,18 +308,19 @@ async fn set_limit(
         return Err(Problem::new(StatusCode::BAD_REQUEST, error, "use the name as requests have it"));
     }
     let now = shared.services.now();
-    let to = Override { limit: micros(limit), until: now + lasts };
-    hosted.change(|service| {
+    let to = Override { limit: units(hosted.lock().config().unit, limit), until: now + lasts };
+    {
+        let service = hosted.lock();
         if service.named() >= MAX_NAMED
             && service.customer_named(name.as_bytes()).is_none_or(|of| of.by_operator.is_none())
         {
             let error = format!("{MAX_NAMED} customers have limits of their own already");
             return Err(Problem::new(StatusCode::CONFLICT, error, "end another change first"));
         }
-        service.set_override(now, name.as_bytes(), Some(to));
-        tracing::info!(customer = name, limit_cpus = limit, lasts_s = lasts.as_secs(), "limit changed by API");
-        customer_shown(&shared, form, service, &name)
-    })
+    }
+    hosted.change_all(|service| service.set_override(now, name.as_bytes(), Some(to)));
+    tracing::info!(customer = name, limit_cpus = limit, lasts_s = lasts.as_secs(), "limit changed by API");
+    customer_shown(&shared, form, &hosted.lock(), &name)
 }
 
 async fn end_limit(
@@ -319,15 +333,13 @@ async fn end_limit(
     operator(&shared, client, names).await?;
     let hosted = find(&shared, &service)?;
     let now = shared.services.now();
-    hosted.change(|service| {
-        let view = service.customer_named(name.as_bytes());
-        if view.is_none_or(|view| view.by_operator.is_none()) {
-            let error = format!("the limit of {name:?} was not changed by API");
-            return Err(Problem::new(StatusCode::NOT_FOUND, error, "change the limit of the file, and send SIGHUP"));
-        }
-        service.set_override(now, name.as_bytes(), None);
-        customer_shown(&shared, form, service, &name)
-    })
+    let view = hosted.lock().customer_named(name.as_bytes());
+    if view.is_none_or(|view| view.by_operator.is_none()) {
+        let error = format!("the limit of {name:?} was not changed by API");
+        return Err(Problem::new(StatusCode::NOT_FOUND, error, "change the limit of the file, and send SIGHUP"));
+    }
+    hosted.change_all(|service| service.set_override(now, name.as_bytes(), None));
+    customer_shown(&shared, form, &hosted.lock(), &name)
 }
 
 /// Checks that the client of a request may change limits.

@@ -14,6 +14,7 @@ use plimsoll_tls_config::{ClientCertificate, ClientName, ListenerTls, Reader};
 
 const OUTLOOK: Choice<Outlook> =
     Choice { noun: "an outlook", names: &[("optimistic", Outlook::Optimistic), ("pessimistic", Outlook::Pessimistic)] };
+const UNIT: Choice<Unit> = Choice { noun: "a unit", names: &[("cpus", Unit::Cpus), ("requests", Unit::Requests)] };
 const LIMITED: Effect = Effect::Applied("tasks have it within a second; rates follow");
 const AUTHORISED: Effect = Effect::Applied("a task without the right loses its stream with its next report");
 const OPERATED: Effect = Effect::Applied("from the next request on");
@@ -22,6 +23,8 @@ const BOUND: Effect = Effect::Restart("addresses are bound at the start");
 const OWNED: Effect = Effect::Restart("an owner keeps it: another one begins with the next start");
 /// A lease shorter than this ends at each pause of a task.
 const MIN_LEASE: Duration = Duration::from_secs(5);
+/// Envoy reports every 5 s, and is to keep its assignments for some of these.
+const MIN_ENVOY_LEASE: Duration = Duration::from_secs(30);
 /// A task without a server uses its last rates for so long at most.
 const MAX_LEASE: Duration = Duration::from_secs(3_600);
 /// The largest limit, in CPUs: a hundred large data centres.
@@ -73,11 +76,43 @@ table! {
     OFF = "listen = \"off\"";
 }
 
+/// The unit of the limits of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// CPUs: the costs of requests in CPU-seconds a second.
+    #[default]
+    Cpus,
+    /// Requests a second.
+    Requests,
+}
+
+impl Unit {
+    /// The cost of a request where each counts as one, in rate units.
+    pub(crate) const REQUEST: f64 = 1e3;
+
+    /// Rate units of one CPU, or of one request a second. Rates of tasks have 32 bits.
+    pub(crate) const fn scale(self) -> f64 {
+        match self {
+            Self::Cpus => 1e6,
+            Self::Requests => Self::REQUEST,
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Cpus => "cpus",
+            Self::Requests => "requests",
+        }
+    }
+}
+
 table! {
     /// A service: its tasks share the limits.
     #[derive(Clone, Debug, PartialEq)]
     #[non_exhaustive]
     pub struct ServiceConfig {
+        /// The unit of its limits.
+        pub unit: Unit = Unit::Cpus, value_as(UNIT), OWNED;
         /// The time for which a task may use its rates after its last report.
         pub lease: Duration = OwnerConfig::DEFAULT_LEASE, value, OWNED;
         /// Whether a part of each limit is lent to tasks at once.
@@ -98,7 +133,7 @@ table! {
     #[derive(Clone, Copy, Debug, PartialEq)]
     #[non_exhaustive]
     pub struct OtherCustomers {
-        /// In CPUs over all tasks; without it there is no limit.
+        /// In the unit over all tasks; without it there is no limit.
         pub hard_limit: Option<f64> = None, optional_as(CPUS), LIMITED;
     }
 }
@@ -108,7 +143,7 @@ table! {
     #[derive(Clone, Copy, Debug, PartialEq)]
     #[non_exhaustive]
     pub struct CustomerConfig {
-        /// In CPUs over all tasks; without it there is no limit.
+        /// In the unit over all tasks; without it there is no limit.
         pub hard_limit: Option<f64> = None, optional_as(CPUS), LIMITED;
         /// Whether its refusals are only counted.
         pub dry_run: bool = false, value, LIMITED;
@@ -133,6 +168,13 @@ pub struct Config {
 impl PartialEq for Config {
     fn eq(&self, other: &Self) -> bool {
         self.root == other.root
+    }
+}
+
+impl ServiceConfig {
+    /// The settings of the owner of Envoys, beside that of the backends.
+    pub(crate) fn front(&self) -> Self {
+        Self { lease: self.lease.max(MIN_ENVOY_LEASE), ..self.clone() }
     }
 }
 
@@ -259,6 +301,10 @@ fn check(root: &Root, checker: &mut Checker<'_>) {
         let path = format!("services.{name}");
         if !(MIN_LEASE..=MAX_LEASE).contains(&service.lease) {
             checker.report(format!("{path}.lease"), "is not from 5s to 1h", "use 60s, unless tasks pause for longer");
+        }
+        if service.unit == Unit::Requests && (MIN_LEASE..MIN_ENVOY_LEASE).contains(&service.lease) {
+            let help = "use 60s: Envoy reports every 5 s, and has to keep its limits meanwhile";
+            checker.report(format!("{path}.lease"), "is below 30s for a service that counts requests", help);
         }
         if service.customers.len() > MAX_NAMED {
             let reason = format!("{} customers, and {MAX_NAMED} are the most", service.customers.len());

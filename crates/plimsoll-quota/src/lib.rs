@@ -4,6 +4,7 @@
 //! service.rs   one service: its owner, its limits, its tasks     no clock, no socket
 //! server.rs    streams of tasks, timers                          client.rs   the stream of a task
 //! caller.rs    rights of callers, by certificate
+//! envoy/       Envoy as a task
 //! api.rs       state, changes of limits, metrics                 config.rs   the file
 //! ```
 //!
@@ -17,12 +18,15 @@ mod client;
 pub mod config;
 mod convert;
 mod dictionary;
+mod envoy;
+mod hosted;
 mod limits;
 mod message;
 mod metrics;
 mod server;
 mod service;
 mod services;
+mod status;
 mod tls;
 
 pub use client::{Client, InvalidClient};

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_core::Timestamp;
 
-use crate::config::ServiceConfig;
+use crate::config::{ServiceConfig, Unit};
 use crate::message::{Limit, Limits};
 
 /// The limit of a customer that has none, in µCPU: above any rate.
-const UNLIMITED: u64 = 1 << 50;
-/// µCPU of a CPU.
-const MICROS: f64 = 1e6;
+pub(crate) const UNLIMITED: u64 = 1 << 50;
 
 /// A limit by an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,15 +105,15 @@ impl ServiceLimits {
     /// The limit of a customer's own table; `None` without one.
     fn of_file(&self, name: &[u8]) -> Option<u64> {
         let own = self.config.customers.get(std::str::from_utf8(name).ok()?)?;
-        Some(own.hard_limit.map_or(UNLIMITED, micros))
+        Some(own.hard_limit.map_or(UNLIMITED, |limit| units(self.config.unit, limit)))
     }
 
     fn others(&self) -> Option<u64> {
-        self.config.other_customers.hard_limit.map(micros)
+        self.config.other_customers.hard_limit.map(|limit| units(self.config.unit, limit))
     }
 }
 
-/// A limit in CPUs as µCPU.
-pub(crate) fn micros(cpus: f64) -> u64 {
-    ((cpus * MICROS).round() as u64).min(UNLIMITED)
+/// A limit in rate units.
+pub(crate) fn units(unit: Unit, limit: f64) -> u64 {
+    ((limit * unit.scale()).round() as u64).min(UNLIMITED)
 }

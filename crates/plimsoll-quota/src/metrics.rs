@@ -18,8 +18,6 @@ use crate::tls::Ports;
 
 /// Customers of each service that have metrics.
 const TOP: usize = 50;
-/// µCPU of a CPU.
-const MICROS: f64 = 1e6;
 
 /// All metrics.
 pub(crate) fn encode(services: &Services, tls: Option<&Ports>) -> String {
@@ -37,6 +35,8 @@ struct Seen {
     name: String,
     tasks: u32,
     is_unsure: bool,
+    /// Rate units of one CPU, or of one request a second.
+    scale: f64,
     counts: Counts,
     customers: Vec<CustomerView>,
 }
@@ -49,7 +49,8 @@ impl Scrape {
         let seen = services.all().into_iter().map(|(name, hosted)| {
             let service = hosted.lock();
             let (tasks, is_unsure, counts) = (service.tasks(), service.is_unsure(), service.counts());
-            Seen { name, tasks, is_unsure, counts, customers: service.heaviest(TOP) }
+            let scale = service.config().unit.scale();
+            Seen { name, tasks, is_unsure, scale, counts, customers: service.heaviest(TOP) }
         });
         Self(seen.collect())
     }
@@ -112,7 +113,7 @@ const METRICS: &[Metric] = &[
         kind: MetricType::Gauge,
         labels: &["service", "customer"],
         help: "Limit of a customer over all tasks",
-        samples: |seen| by_customer(seen, |of| of.has_limit.then_some(of.state.limit as f64 / MICROS)),
+        samples: |seen| by_customer(seen, |of| of.has_limit.then_some(of.state.limit as f64 / seen.scale)),
     },
     Metric {
         name: "offered_cpus",
@@ -120,10 +121,11 @@ const METRICS: &[Metric] = &[
         labels: &["service", "customer", "criticality"],
         help: "Demand of a customer over all tasks, refused requests included",
         samples: |seen| {
-            let levels = |of: &CustomerView| {
+            let scale = seen.scale;
+            let levels = move |of: &CustomerView| {
                 let (name, demand) = (of.name.escape_ascii().to_string(), of.state.demand);
                 let each = Criticality::ALL.into_iter().zip(demand);
-                each.map(move |(level, demand)| (vec![name.clone(), level.name().to_owned()], demand as f64 / MICROS))
+                each.map(move |(level, demand)| (vec![name.clone(), level.name().to_owned()], demand as f64 / scale))
             };
             seen.customers.iter().flat_map(levels).collect()
         },
@@ -133,14 +135,14 @@ const METRICS: &[Metric] = &[
         kind: MetricType::Gauge,
         labels: &["service", "customer"],
         help: "Costs of admitted requests of a customer over all tasks, by the last reports",
-        samples: |seen| by_customer(seen, |of| Some(of.used as f64 / MICROS)),
+        samples: |seen| by_customer(seen, |of| Some(of.used as f64 / seen.scale)),
     },
     Metric {
         name: "held_cpus",
         kind: MetricType::Gauge,
         labels: &["service", "customer"],
         help: "Sum of the rates that tasks may be using",
-        samples: |seen| by_customer(seen, |of| Some(of.state.held as f64 / MICROS)),
+        samples: |seen| by_customer(seen, |of| Some(of.state.held as f64 / seen.scale)),
     },
     Metric {
         name: "cut",

@@ -21,10 +21,13 @@ use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::caller::Caller;
-use crate::config::Config;
+use crate::config::{Config, ServiceConfig, Unit};
+use crate::envoy;
+use crate::hosted::{Beside, Hosted};
 use crate::message::{FromTask, JOIN, ToOwner, ToTask};
-use crate::service::{MAX_QUEUE, Service, StreamError, StreamId};
-use crate::services::{Hosted, Services};
+use crate::service::{MAX_QUEUE, Service, StreamId};
+use crate::services::Services;
+use crate::status::status;
 use crate::tls::Ports;
 
 /// Time for the first message of a stream.
@@ -74,8 +77,13 @@ impl Server {
     #[must_use]
     pub fn new(config: &Config, lifecycle: Lifecycle) -> Self {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-        let services =
-            Services { origin: Instant::now(), epoch, services: RwLock::default(), operators: RwLock::default() };
+        let services = Services {
+            origin: Instant::now(),
+            epoch,
+            services: RwLock::default(),
+            rate_limits: Mutex::default(),
+            operators: RwLock::default(),
+        };
         let server = Self { services: Arc::new(services), tls: config.tls().map(|tls| Ports::new(tls)), lifecycle };
         server.reload(config);
         server
@@ -94,10 +102,7 @@ impl Server {
         services.retain(|name, _| config.services().contains_key(name));
         for (name, of) in config.services() {
             let Some(hosted) = services.get(name) else {
-                let service = Mutex::new(Service::new(now, self.services.epoch, of.clone()));
-                let hosted = Arc::new(Hosted { service, is_due: Notify::new() });
-                tokio::spawn(keep_time(Arc::clone(&self.services), Arc::downgrade(&hosted)));
-                services.insert(name.clone(), hosted);
+                services.insert(name.clone(), self.host(now, of));
                 continue;
             };
             hosted.change(|service| {
@@ -108,10 +113,36 @@ impl Server {
                 if before.outlook != of.outlook {
                     waiting.push(format!("services.{name}.outlook"));
                 }
+                if before.unit != of.unit {
+                    waiting.push(format!("services.{name}.unit"));
+                }
                 service.set_config(now, of.clone());
             });
+            if let Some(front) = hosted.front() {
+                front.change(|service| service.set_config(now, of.front()));
+            }
         }
         waiting
+    }
+
+    /// A new service, with its owner for Envoys if that is another one.
+    fn host(&self, now: Timestamp, config: &ServiceConfig) -> Arc<Hosted> {
+        let new = |config: ServiceConfig, beside: Beside| {
+            let service = Mutex::new(Service::new(now, self.services.epoch, config));
+            Hosted { service, is_due: Notify::new(), beside }
+        };
+        let hosted = Arc::new_cyclic(|backends| {
+            let front = || Arc::new(new(config.front(), Beside::Backends(backends.clone())));
+            let beside = match config.unit {
+                Unit::Cpus => Beside::Front(front()),
+                Unit::Requests => Beside::None,
+            };
+            new(config.clone(), beside)
+        });
+        for hosted in [Some(Arc::clone(&hosted)), hosted.front()].into_iter().flatten() {
+            tokio::spawn(keep_time(Arc::clone(&self.services), Arc::downgrade(&hosted)));
+        }
+        hosted
     }
 
     /// Serves tasks, and the API, until the drain has ended.
@@ -177,6 +208,10 @@ async fn answer(
     services: Arc<Services>,
     request: Request<Incoming>,
 ) -> Result<Response<tonic::body::Body>, Infallible> {
+    let request = match envoy::answer(&services, request).await {
+        Ok(answer) => return Ok(answer),
+        Err(request) => request,
+    };
     if request.uri().path() != JOIN {
         let status = Status::unimplemented(format!("no such method: {}", request.uri().path()));
         return Ok(status.into_http());
@@ -220,6 +255,10 @@ async fn join(
     hosted.may_report(&hello.service, &caller).inspect_err(|denied| {
         tracing::warn!(service = hello.service, error = %denied, "task refused");
     })?;
+    if hosted.lock().config().unit == Unit::Requests {
+        let (name, help) = (&hello.service, "use a service of unit \"cpus\"");
+        return Err(Status::failed_precondition(format!("service {name:?} counts requests, for Envoy only: {help}")));
+    }
     let (queue, answers) = mpsc::channel(MAX_QUEUE);
     let id = hosted.change(|service| service.join(services.now(), &hello, queue)).map_err(status)?;
     tracing::info!(service = hello.service, instance = hello.instance, cpus = hello.cpus, "task joined");
@@ -291,17 +330,6 @@ async fn read(task: &Task, mut messages: Streaming<ToOwner>) -> Result<(), Statu
         // A reload may have taken the right.
         hosted.may_report(name, caller)?;
         hosted.change(|service| service.report(services.now(), *id, &report)).map_err(status)?;
-    }
-}
-
-fn status(error: StreamError) -> Status {
-    let text = error.to_string();
-    tracing::debug!(error = text, "stream ended");
-    match error {
-        StreamError::Replaced => Status::aborted(text),
-        StreamError::Slow => Status::resource_exhausted(text),
-        StreamError::Lease => Status::unavailable(text),
-        _ => Status::invalid_argument(text),
     }
 }
 

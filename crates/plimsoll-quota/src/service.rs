@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use crate::config::ServiceConfig;
 use crate::convert::{self, Invalid};
 use crate::dictionary::Dictionary;
-use crate::limits::{Override, ServiceLimits};
+use crate::limits::{Override, ServiceLimits, UNLIMITED};
 use crate::message::{FromOwner, Hello, Report, ToTask};
 
 /// Customers of a service: names come from strangers.
@@ -304,6 +304,11 @@ impl Service {
         self.apply_limits(now);
     }
 
+    /// The number of its owner.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Customers with a limit of their own.
     pub(crate) fn named(&self) -> usize {
         self.limits.named()
@@ -311,6 +316,18 @@ impl Service {
 
     pub(crate) fn config(&self) -> &ServiceConfig {
         self.limits.config()
+    }
+
+    /// The limit of a customer in rate units, and whether refusals are only counted; `None`: no limit.
+    pub(crate) fn limit(&self, name: &[u8]) -> Option<(u64, bool)> {
+        let limit = self.limits.of(name).filter(|limit| *limit < UNLIMITED)?;
+        Some((limit, self.limits.is_dry_run(name)))
+    }
+
+    /// The mean cost of a customer's requests, by the tasks.
+    pub(crate) fn mean_cost(&self, name: &[u8]) -> Option<f64> {
+        let cost = self.owner.customer(*self.by_name.get(name)?).cost;
+        (cost >= 1.0).then_some(cost)
     }
 
     /// Tasks whose lease lasts.

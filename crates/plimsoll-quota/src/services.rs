@@ -1,47 +1,18 @@
 //! The services of a server, each behind a lock of its own.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use plimsoll_core::Timestamp;
 use plimsoll_tls_config::ClientName;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::caller::{Caller, Denied};
-use crate::service::Service;
+use crate::envoy::RateLimits;
+use crate::hosted::Hosted;
 
-/// A service, and the wake-up of its timer.
-#[derive(Debug)]
-pub(crate) struct Hosted {
-    pub(crate) service: Mutex<Service>,
-    /// The timer is to look again.
-    pub(crate) is_due: Notify,
-}
-
-impl Hosted {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Service> {
-        self.service.lock()
-    }
-
-    /// Whether a caller may report for this service, of this name. A refusal is counted.
-    pub(crate) fn may_report(&self, name: &str, caller: &Caller) -> Result<(), Denied> {
-        let mut service = self.lock();
-        let may = caller.may_report(name, service.config());
-        if may.is_err() {
-            service.count_denied();
-        }
-        may
-    }
-
-    /// Calls with the service, whose timer then looks again.
-    pub(crate) fn change<R>(&self, call: impl FnOnce(&mut Service) -> R) -> R {
-        let result = call(&mut self.lock());
-        self.is_due.notify_one();
-        result
-    }
-}
+/// The account of Envoy's rate limit service at a service.
+type RateLimitAccount = (Weak<Hosted>, Arc<RateLimits>);
 
 /// The services of a server.
 #[derive(Debug)]
@@ -50,6 +21,8 @@ pub(crate) struct Services {
     /// The owners' number: milliseconds since the Unix epoch at the start.
     pub(crate) epoch: u64,
     pub(crate) services: RwLock<BTreeMap<String, Arc<Hosted>>>,
+    /// From the first request to a service on.
+    pub(crate) rate_limits: Mutex<BTreeMap<String, RateLimitAccount>>,
     /// Names in certificates of clients that may change limits.
     pub(crate) operators: RwLock<Vec<ClientName>>,
 }
@@ -61,6 +34,26 @@ impl Services {
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Hosted>> {
         self.services.read().get(name).cloned()
+    }
+
+    /// The account of Envoy's rate limit service at this service. `start` is called with a new one.
+    pub(crate) fn rate_limits(
+        &self,
+        name: &str,
+        hosted: &Arc<Hosted>,
+        start: impl FnOnce(&Arc<RateLimits>),
+    ) -> Arc<RateLimits> {
+        let mut all = self.rate_limits.lock();
+        let known = all.get(name).filter(|(of, _)| of.as_ptr() == Arc::as_ptr(hosted));
+        if let Some((_, limits)) = known {
+            return Arc::clone(limits);
+        }
+        // A removed service takes its account with it.
+        all.retain(|_, (of, _)| of.strong_count() > 0);
+        let limits = Arc::new(RateLimits::new(self.now()));
+        start(&limits);
+        all.insert(name.to_owned(), (Arc::downgrade(hosted), Arc::clone(&limits)));
+        limits
     }
 
     /// All services, by name.

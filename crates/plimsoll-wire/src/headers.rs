@@ -11,6 +11,9 @@ pub const ENDPOINT_LOAD_METRICS: HeaderName = HeaderName::from_static("endpoint-
 /// Marks an answer that was given without service, and says why: see [`crate::shed`].
 pub const X_PLIMSOLL_SHED: HeaderName = HeaderName::from_static("x-plimsoll-shed");
 
+/// CPU cost of the request in reference CPU-microseconds, as far as it is known with the response head.
+pub const X_PLIMSOLL_COST_US: HeaderName = HeaderName::from_static("x-plimsoll-cost-us");
+
 /// Marks a degraded answer in place of an error, with its kind and reason: `stale;
 /// reason=overloaded`.
 pub const X_PLIMSOLL_DEGRADED: HeaderName = HeaderName::from_static("x-plimsoll-degraded");

@@ -100,6 +100,9 @@ pub(crate) struct Args {
     /// CPU limit of a customer at speed 1, also when there is headroom; may be repeated
     #[arg(long, value_name = "NAME=CPUS", value_parser = limits::parse, requires = "protect")]
     customer_limit: Vec<Limit>,
+    /// Write the CPU cost of each request into the response header x-plimsoll-cost-us
+    #[arg(long, requires = "protect")]
+    cost_header: bool,
     /// Address of a quota server: CPU limits of customers over a fleet; may be repeated
     #[arg(long, value_name = "ADDR", requires = "protect")]
     quota: Vec<String>,
@@ -173,6 +176,7 @@ async fn run_server(args: Args) -> Outcome {
         .trust(Trust::Full)
         .source(move |measured| reporting.report().instead_of(measured))
         .readiness_path(READINESS_PATH)
+        .cost_header(args.cost_header)
         .admission(args.protect.then_some(Mode::Protect))
         .customer_header(X_CUSTOMER)
         .quota_by(limits::rule(args.customer_limit))

@@ -115,6 +115,35 @@ impl Account {
     /// It is to be refused.
     pub fn ask(&mut self, now: Timestamp, criticality: Criticality, cost: f64, draw: f64) -> Result<(), Refusal> {
         self.offer(now, criticality, cost);
+        self.decide(now, criticality, draw)
+    }
+
+    /// The same for a request whose cost is [charged](Self::charge) when it is known. A refused one counts as
+    /// demand with the mean cost.
+    ///
+    /// # Errors
+    /// It is to be refused.
+    pub fn check(&mut self, now: Timestamp, criticality: Criticality, draw: f64) -> Result<(), Refusal> {
+        let decided = self.decide(now, criticality, draw);
+        if decided.is_err() {
+            self.offer(now, criticality, self.cost);
+        }
+        decided
+    }
+
+    /// Charges a cost of a request that was served, whatever the level is.
+    pub fn charge(&mut self, now: Timestamp, criticality: Criticality, cost: f64) {
+        self.offer(now, criticality, cost);
+        self.bucket.level(now);
+        self.take(cost);
+    }
+
+    /// Level and depth, in CPU-microseconds.
+    pub fn level(&mut self, now: Timestamp) -> (f64, f64) {
+        (self.bucket.level(now), self.depth())
+    }
+
+    fn decide(&mut self, now: Timestamp, criticality: Criticality, draw: f64) -> Result<(), Refusal> {
         match self.limit {
             None => return Ok(()),
             Some(0) => return Err(Refusal::Spent),

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use hashbrown::HashTable;
 
-use super::account::Refusal;
+use super::account::{Account, Refusal};
 use super::{Assignment, AssignmentError, CustomerId, Cut, Fallback, Hello, Holder, Report};
 use crate::rng::spread;
 use crate::{Criticality, Timestamp};
@@ -207,6 +207,16 @@ impl Limiter {
         })
     }
 
+    /// The account of a customer; `None` without a limit.
+    pub fn enter_account(&mut self, now: Timestamp, customer: u64, name: &[u8]) -> Option<CustomerId> {
+        self.find(customer).or_else(|| self.enter(now, customer, name))
+    }
+
+    /// The account of a customer that was entered.
+    pub fn account(&mut self, customer: CustomerId) -> &mut Account {
+        self.holder.account(customer)
+    }
+
     /// Charges a request that is admitted with its expected cost, in CPU-microseconds.
     pub fn take(&mut self, customer: CustomerId, cost: f64) -> FleetCharge {
         if let Some(account) = self.holder.get(customer) {
@@ -221,6 +231,15 @@ impl Limiter {
             account.take(used - charge.taken);
         }
         charge.taken = used;
+    }
+
+    /// A decision about this customer was made: a report may be due.
+    pub fn hurry(&mut self, now: Timestamp, customer: CustomerId) {
+        if let Some(due) = self.holder.account(customer).ask_due(now)
+            && due < self.planned
+        {
+            (self.planned, self.is_hurried) = (due, true);
+        }
     }
 
     /// Whether a report is due earlier than [`poll_timeout`](Self::poll_timeout) said.

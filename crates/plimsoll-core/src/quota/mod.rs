@@ -15,6 +15,7 @@
 //! - [`Holder`] is a task's side of the messages: reports, leases, and the fallback without owner.
 //! - [`Account`] decides on the requests of one customer at one task.
 //! - [`Limiter`] has the accounts of all customers at a task, by name.
+//! - [`CountingTask`] stands for a proxy that reports counts and takes token buckets.
 //! - [`Rule`] is the formula of rates.
 //!
 //! Each task may also use a small [`floor`] of each limit without asking, so customers with little load
@@ -26,6 +27,7 @@
 mod account;
 mod bucket;
 mod coarse;
+mod counting;
 mod holder;
 mod limiter;
 mod message;
@@ -36,6 +38,7 @@ mod tests;
 
 pub use account::{Account, Refusal};
 pub use bucket::Bucket;
+pub use counting::{Allowance, CountingTask, Usage};
 pub use holder::{AssignmentError, Fallback, Holder};
 pub use limiter::{
     FleetCharge, FleetStanding, Introduced, Limit, LimitedRequest, Limiter, Limits, MAX_NAMED, MAX_OTHERS, Refused,

@@ -5,11 +5,11 @@
 //! cut:     r* = the first level where the sum from the top passes L;   φ = (L − Σ above) ÷ D_r*
 //! scarce:  rate_i = Σ above r* of d_ir + φ · d_ir*
 //! tight:   rate_i = d_i · L ÷ D                                        0.98 L ≤ D ≤ L
-//! plenty:  rate_i = d_i + min(3 √c, (L − D) ÷ (4 Σ √d_i)) · √d_i       D < 0.98 L
+//! plenty:  rate_i = d_i + min(3 √c, (L − D) ÷ (2 Σ √d_i)) · √d_i       D < 0.98 L
 //! ```
 //!
 //! A level is refused only when all levels below it are, over the whole fleet. In plenty a task gets
-//! three standard deviations of Poisson arrivals above its demand, as far as a quarter of the unused part
+//! three standard deviations of Poisson arrivals above its demand, as far as half of the unused part
 //! allows. The rest is left for tasks whose demand rises. Each is O(1) for one task.
 
 use crate::Criticality;
@@ -19,7 +19,7 @@ pub(super) const LEVELS: usize = Criticality::ALL.len();
 /// Demand above this part of the limit leaves nothing to spare.
 const SCARCE: f64 = 0.98;
 /// Part of the unused limit that tasks get above their demand.
-const PADDED: f64 = 0.25;
+const PADDED: f64 = 0.5;
 /// Standard deviations above the demand.
 const DEVIATIONS: f64 = 3.0;
 

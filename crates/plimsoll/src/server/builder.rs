@@ -32,6 +32,7 @@ pub struct ServerLayerBuilder {
     speed: Option<MachineSpeed>,
     source: Option<Box<dyn ReportSource>>,
     readiness_path: Option<Arc<str>>,
+    has_cost_header: bool,
     rules: Rules,
     admission: Option<Mode>,
     outlook: Outlook,
@@ -50,6 +51,7 @@ impl ServerLayerBuilder {
             speed: None,
             source: None,
             readiness_path: None,
+            has_cost_header: false,
             rules: Rules::default(),
             admission: Some(Mode::default()),
             outlook: Outlook::default(),
@@ -116,6 +118,15 @@ impl ServerLayerBuilder {
     /// By default the layer takes no path from the service.
     pub fn readiness_path(mut self, path: impl Into<Arc<str>>) -> Self {
         self.readiness_path = Some(path.into());
+        self
+    }
+
+    /// Whether responses carry the CPU cost of their request in the header `x-plimsoll-cost-us`.
+    ///
+    /// It is in reference CPU-microseconds, up to the response head, and needs [admission](Self::admission).
+    /// A proxy can charge its rate limits with it.
+    pub fn cost_header(mut self, has: bool) -> Self {
+        self.has_cost_header = has;
         self
     }
 
@@ -345,7 +356,15 @@ impl ServerLayerBuilder {
             ServerGate::new(Gate::of_server(&available, self.outlook, mode, speed, self.gauge, &self.scarce, cpu), mode)
         });
         ServerLayer {
-            reporter: Reporter::new(self.lifecycle, self.window, available, self.source, self.cpu, speed),
+            reporter: Reporter::new(
+                self.lifecycle,
+                self.window,
+                available,
+                self.source,
+                self.cpu,
+                speed,
+                self.has_cost_header,
+            ),
             readiness_path: self.readiness_path,
             rules: Arc::new(self.rules),
             gate,

@@ -40,6 +40,8 @@ impl<F: Fn(LoadReport) -> LoadReport + Send + Sync + 'static> ReportSource for F
 /// The state that the parts of the layer share.
 pub(super) struct Reporter {
     pub(super) lifecycle: Lifecycle,
+    /// Responses have the header `x-plimsoll-cost-us`.
+    pub(super) has_cost_header: bool,
     /// CPUs that 100% utilization stands for.
     available: Arc<Available>,
     source: Option<Box<dyn ReportSource>>,
@@ -79,11 +81,13 @@ impl Reporter {
         source: Option<Box<dyn ReportSource>>,
         cpu: cpu::Clock,
         speed: Option<Speed>,
+        has_cost_header: bool,
     ) -> Arc<Self> {
         let totals = Totals { cpu: cpu.used(), ..Totals::default() };
         let report = OrcaLoadReport::default();
         Arc::new(Self {
             lifecycle,
+            has_cost_header,
             clock: available.clock(),
             source,
             cpu,
@@ -207,6 +211,7 @@ mod tests {
             source,
             cpu::Clock::default(),
             None,
+            false,
         )
     }
 

@@ -11,7 +11,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::headers::{ENDPOINT_LOAD_METRICS_BIN, X_PLIMSOLL_SHED};
+use plimsoll_wire::headers::{ENDPOINT_LOAD_METRICS_BIN, X_PLIMSOLL_COST_US, X_PLIMSOLL_SHED};
 use tower_service::Service;
 
 use super::body::{OwnBody, ServerBody, Trailers, see_to};
@@ -128,6 +128,9 @@ fn attach<B>(response: Response<B>, reporter: &Arc<Reporter>, in_progress: InPro
             reporter.failed();
         }
         head.headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(Some(in_progress.request())));
+    }
+    if reporter.has_cost_header {
+        head.headers.insert(X_PLIMSOLL_COST_US, in_progress.request().cost_us().into());
     }
     Response::from_parts(head, ServerBody::service(body, Arc::clone(reporter), in_progress, trailers))
 }

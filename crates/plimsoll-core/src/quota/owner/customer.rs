@@ -217,6 +217,10 @@ impl Customer {
         self.sums.demand
     }
 
+    pub(super) fn cost(&self) -> f64 {
+        self.cost
+    }
+
     pub(super) fn cut(&self) -> Cut {
         self.rule().cut()
     }

@@ -121,6 +121,8 @@ pub struct CustomerState {
     pub tasks: usize,
     /// Refusal by criticality.
     pub cut: Cut,
+    /// The mean cost of a request, in CPU-microseconds. Zero: not known.
+    pub cost: f64,
 }
 
 /// The owner of the limits of one service.
@@ -362,6 +364,7 @@ impl Owner {
             held: customer.held,
             tasks: customer.entries.len(),
             cut: customer.cut(),
+            cost: customer.cost(),
         }
     }
 

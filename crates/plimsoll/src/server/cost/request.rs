@@ -94,6 +94,12 @@ impl Request {
         make(&mut charges.iter().map(|(name, sum)| (&**name, *sum)).chain(cpu))
     }
 
+    /// CPU that it has used so far, in reference CPU-microseconds.
+    pub(in crate::server) fn cost_us(&self) -> u64 {
+        let speed = self.gate.as_ref().map_or(Speed::REFERENCE, |gate| gate.speed());
+        (speed.reference(self.used().as_secs_f64()) * 1e6).round() as u64
+    }
+
     /// How close requests of this criticality are to being shed.
     pub(in crate::server) fn pressure(&self) -> Pressure {
         self.gate.as_ref().map_or(Pressure::None, |gate| gate.pressure(self.context.criticality))
