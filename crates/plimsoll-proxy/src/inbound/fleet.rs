@@ -37,11 +37,14 @@ impl FleetClient {
     /// if only certificates have changed, and the next connection takes them.
     pub(super) fn set(&self, quota: Option<&Quota>, tls: Option<&TlsConfig>) {
         let mut running = self.running.lock();
-        if running.as_ref().map(|of| &of.quota) == quota {
-            if let Some(running) = &*running {
+        match (&mut *running, quota) {
+            (None, None) => return,
+            (Some(running), Some(quota)) if running.goes_on(quota, tls) => {
+                running.quota = quota.clone();
                 *running.tls.lock() = tls.cloned();
+                return;
             }
-            return;
+            _ => {}
         }
         if let Some(running) = running.take() {
             running.client.abort();
@@ -59,6 +62,19 @@ impl FleetClient {
         }
         let client = tokio::spawn(client.run(limits)).abort_handle();
         *running = Some(Running { quota: quota.clone(), tls, client });
+    }
+}
+
+impl Running {
+    /// Whether the stream goes on with these settings.
+    fn goes_on(&self, quota: &Quota, tls: Option<&TlsConfig>) -> bool {
+        let is_same_server = (&self.quota.servers, &self.quota.service) == (&quota.servers, &quota.service);
+        is_same_server
+            && match (tls, &*self.tls.lock()) {
+                (Some(tls), Some(old)) => tls.continues(old),
+                (None, None) => true,
+                _ => false,
+            }
     }
 }
 

@@ -161,7 +161,8 @@ impl TlsConfig {
     /// Whether a connection that was opened by `old` may go on: as before the same are trusted, by
     /// the same name, and they see the same names. A certificate of our own that was only renewed
     /// is nothing to begin anew for.
-    pub(crate) fn continues(&self, old: &Self) -> bool {
+    #[must_use]
+    pub fn continues(&self, old: &Self) -> bool {
         let (told, old) = (&*self.told, &*old.told);
         let sees_the_same = match (&told.identity, &old.identity) {
             (Some(identity), Some(old)) => {
