@@ -36,7 +36,7 @@ impl Args {
 }
 
 impl Files {
-    /// What the files hold now.
+    /// The content of the files now.
     pub(super) fn read(&self) -> Result<TlsConfig, String> {
         let with = |path: &Path, error: &dyn std::error::Error| format!("{} {error}", path.display());
         let roots = file::authorities(&self.ca).map_err(|error| with(&self.ca, &error))?;

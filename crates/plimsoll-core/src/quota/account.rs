@@ -29,11 +29,11 @@ const AHEAD: f64 = 0.25;
 /// More than the exact part passes the cut, so that the level decides.
 const BRISK: f64 = 1.1;
 /// Seconds of the rate that may be used at once.
-const DEPTH: f64 = 0.5;
+pub(super) const DEPTH: f64 = 0.5;
 /// The same when the customer is cut.
-const CUT_DEPTH: f64 = 0.1;
+pub(super) const CUT_DEPTH: f64 = 0.1;
 /// Requests that may be made at once in any case.
-const LEAST_REQUESTS: f64 = 3.0;
+pub(super) const LEAST_REQUESTS: f64 = 3.0;
 /// Part of the depth that requests at the cut leave to those above it.
 const RESERVE: f64 = 0.3;
 /// Depths of debt that requests above the cut may make, for each level above it.
@@ -131,7 +131,7 @@ impl Account {
         decided
     }
 
-    /// Charges a cost of a request that was served, whatever the level is.
+    /// Charges the cost of a request that was served, at any level.
     pub fn charge(&mut self, now: Timestamp, criticality: Criticality, cost: f64) {
         self.offer(now, criticality, cost);
         self.bucket.level(now);

@@ -11,7 +11,7 @@
 //!
 //! A bucket that changes is full again, so its depth is spent once more: the depth is small while the
 //! customer is cut. A bucket without requests is dropped. It comes back with its next request, and
-//! then has the even part at once instead of what idle tasks have.
+//! then has the even part at once, and not the floor of idle tasks.
 //!
 //! Where it is weak: a proxy that reports but does not read for longer than a round trip uses more
 //! than the owner believes, until its next report or the end of its lease.
@@ -20,6 +20,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::account::{CUT_DEPTH, DEPTH, LEAST_REQUESTS};
 use super::rule::LEVELS;
 use super::{Assignment, CustomerId, Cut, Report, ReportEntry, floor, granted};
 use crate::{Criticality, Timestamp};
@@ -32,12 +33,6 @@ const WINDOW: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(10);
 /// The proxy's lease ends earlier by this time: it begins when the message arrives.
 const SLACK: Duration = Duration::from_secs(2);
-/// Seconds of the rate that may be used at once.
-const DEPTH: f64 = 0.5;
-/// The same when the customer is cut.
-const CUT_DEPTH: f64 = 0.1;
-/// Requests that may be made at once in any case, while the customer is not cut.
-const LEAST_REQUESTS: f64 = 3.0;
 /// A shallow bucket overflows between two arrivals: a cut customer may make so many requests at once ...
 const LEAST_CUT_REQUESTS: f64 = 4.0;
 /// ... and no more than those of this time.
@@ -187,7 +182,7 @@ impl CountingTask {
         Some(self.entries.get_mut(&customer)?.allowance(tasks))
     }
 
-    /// Whole seconds for which the proxy may use what is sent to it now.
+    /// Whole seconds for which the proxy may use an allowance that is sent to it now.
     #[must_use]
     pub fn time_to_live(&self, now: Timestamp) -> u64 {
         self.lease.saturating_sub(now.since(self.reported_at) + SLACK).as_secs().max(1)

@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 
 use prost::{Message, Oneof};
 
+/// The key of the customer, in a bucket and in a descriptor.
+pub(super) const CUSTOMER: &str = "customer";
+/// The longest name of a customer.
+pub(super) const MAX_NAME: usize = 256;
+
 /// The method of the rate limit quota service.
 pub(crate) const STREAM_QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 

@@ -17,8 +17,8 @@ use plimsoll_core::quota::{Allowance, CountingTask, CustomerId, Usage, granted};
 use tokio::sync::mpsc;
 
 use super::message::{
-    Abandon, Action, Assign, BucketAction, BucketId, BucketUsage, Duration, Kind, QuotaResponse, Strategy, TokenBucket,
-    UInt32, UsageReports,
+    Abandon, Action, Assign, BucketAction, BucketId, BucketUsage, CUSTOMER, Duration, Kind, MAX_NAME, QuotaResponse,
+    Strategy, TokenBucket, UInt32, UsageReports,
 };
 use crate::config::Unit;
 use crate::convert;
@@ -26,12 +26,8 @@ use crate::hosted::Hosted;
 use crate::message::{FromOwner, Hello, Hold, Report, ReportEntry, ToTask};
 use crate::service::{MAX_QUEUE, StreamError, StreamId};
 
-/// The key of a bucket's customer.
-const CUSTOMER: &str = "customer";
 /// The CPUs of an Envoy are not known: all of its demand is believed.
 const CPUS: f64 = 1e6;
-/// The longest name of a customer.
-const MAX_NAME: usize = 256;
 
 /// Where a bucket belongs to.
 enum Place {

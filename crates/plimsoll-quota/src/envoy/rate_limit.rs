@@ -21,7 +21,9 @@ use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use tokio::sync::mpsc;
 
-use super::message::{Descriptor, DescriptorStatus, Duration, Entry, RateLimit, RateLimitRequest, RateLimitResponse};
+use super::message::{
+    CUSTOMER, Descriptor, DescriptorStatus, Duration, Entry, MAX_NAME, RateLimit, RateLimitRequest, RateLimitResponse,
+};
 use crate::config::Unit;
 use crate::convert;
 use crate::hosted::Hosted;
@@ -30,10 +32,6 @@ use crate::service::{MAX_QUEUE, StreamError, StreamId};
 
 const OK: i32 = 1;
 const OVER_LIMIT: i32 = 2;
-/// The key of the customer in a descriptor.
-const CUSTOMER: &str = "customer";
-/// The longest name of a customer.
-const MAX_NAME: usize = 256;
 /// Descriptors of a request that are looked at.
 const MAX_DESCRIPTORS: usize = 64;
 /// Buckets of descriptors with a limit of their own.
