@@ -56,10 +56,11 @@ fn fleet(tasks: u32, customers: u32) {
         Task { id, report: Report::default(), assigned: 0 }
     };
     let mut fleet: Vec<Task> = (0..tasks).map(join).collect();
-    let mut entries = vec![
-        ReportEntry { customer: CustomerId(0), demand: [0; 4], cost: 1_000, lacking: 0, used: 0 };
-        customers as usize
-    ];
+    let mut entries =
+        vec![
+            ReportEntry { customer: CustomerId(0), demand: [0; 4], cost: 1_000, lacking: 0, unused: 0, used: 0 };
+            customers as usize
+        ];
     let each = f64::from(tasks) * f64::from(customers);
     println!("{tasks} tasks, {customers} customers\nround  reports (ns an entry)  sweep (ns an entry)  both (s)");
     for round in 1..=ROUNDS {

@@ -62,8 +62,8 @@ pub(crate) fn report_entry(entry: &message::ReportEntry, customer: CustomerId) -
     if let Some(most) = demand.iter().find(|demand| **demand > MAX_DEMAND) {
         return Err(field("report.entries.demand", format!("{most} µCPU is more than {MAX_DEMAND}")));
     }
-    let &message::ReportEntry { cost, lacking, used, .. } = entry;
-    Ok(quota::ReportEntry { customer, demand, cost, lacking, used: used.min(MAX_DEMAND) })
+    let &message::ReportEntry { cost, lacking, unused, used, .. } = entry;
+    Ok(quota::ReportEntry { customer, demand, cost, lacking, unused, used: used.min(MAX_DEMAND) })
 }
 
 /// An assignment of the core, of which `id` knows the task's numbers. A customer that the task has dropped is
@@ -137,9 +137,9 @@ pub(crate) fn report(epoch: u64, report: quota::Introduced<quota::Report>) -> me
     // Both are in the same order.
     let mut names = names.into_iter().peekable();
     let entry = |entry: quota::ReportEntry| {
-        let quota::ReportEntry { customer, demand, cost, lacking, used } = entry;
+        let quota::ReportEntry { customer, demand, cost, lacking, unused, used } = entry;
         let name = names.next_if(|(id, _)| *id == customer).map(|(_, name)| name.into_vec());
-        message::ReportEntry { id: customer.0, name, demand: demand.to_vec(), cost, lacking, used }
+        message::ReportEntry { id: customer.0, name, demand: demand.to_vec(), cost, lacking, used, unused }
     };
     message::Report {
         epoch,

@@ -97,6 +97,8 @@ pub(crate) struct ReportEntry {
     pub(crate) lacking: u32,
     #[prost(uint64, tag = "6")]
     pub(crate) used: u64,
+    #[prost(uint32, tag = "7")]
+    pub(crate) unused: u32,
 }
 
 /// A message of the owner.

@@ -12,11 +12,20 @@
 //! the part passes while the level is high, so that the level binds and not the estimate of the demand.
 //! Above the cut nearly all is admitted: over the fleet it fits into the limit.
 //!
+//! ```text
+//! low  = d·t + c/2 + 2 √(d·t·c)         t = 0.1 s: what may arrive before the answer to a report
+//! ask  = credit up to low + c/2, or for 0.25 s of the demand of the moment above the rate
+//! back = what did not fit into the bucket of a small account: less than 16 c deep
+//! ```
+//!
+//! Where a task has few requests a second, its bucket is full at one moment and empty at the next. What
+//! small accounts give back is lent to those that ask, so that the noise of all tasks is shared.
+//!
 //! An account without a limit admits everything: a task that never heard of a limit refuses nothing.
 
 use core::time::Duration;
 
-use super::rule::LEVELS;
+use super::rule::{LEVELS, root};
 use super::{AssignmentEntry, Bucket, CustomerId, Cut, Hold, Limit, ReportEntry, floor, granted};
 use crate::{Criticality, Timestamp, decay};
 
@@ -38,8 +47,18 @@ pub(super) const LEAST_REQUESTS: f64 = 3.0;
 const RESERVE: f64 = 0.3;
 /// Depths of debt that requests above the cut may make, for each level above it.
 const DEBT: f64 = 2.0;
-/// Part of the cost of [`LEAST_REQUESTS`] below which a task asks for a credit.
-const LOW: f64 = 0.5;
+/// Seconds until the answer to a report is there, and deviations of the demand in that time: a level that may be
+/// used up until then is low.
+const ROUND_TRIP: f64 = 0.1;
+const LOW_DEVIATIONS: f64 = 2.0;
+/// Requests beside it.
+const LOW_REQUESTS: f64 = 0.5;
+/// Requests above the low level that a credit is to cover.
+const MORE_REQUESTS: f64 = 0.5;
+/// An account whose depth is less than this many requests is small: its tasks share what is not used.
+const SMALL: f64 = 16.0;
+/// Requests that are worth giving back.
+const LEAST_UNUSED: f64 = 0.25;
 /// Demand is reported when it changes by more than this part of itself.
 const CHANGE: f64 = 0.05;
 /// Weight of a new cost in the mean.
@@ -304,23 +323,45 @@ impl Account {
         self.limit.is_none() && self.cost > 0.0
     }
 
-    /// The credit to ask for, in CPU-microseconds. No credit is left when the customer is cut: a report is
-    /// due only if the demand above the cut exceeds the rate.
+    /// The credit to ask for, in CPU-microseconds. When the customer is cut, only small accounts get credits:
+    /// others ask if the demand above the cut exceeds the rate.
     fn lacking(&mut self, now: Timestamp) -> f64 {
         if self.limit.is_none_or(|limit| limit == 0) {
             return 0.0;
         }
-        let level = self.bucket.level(now);
-        if level >= LOW * LEAST_REQUESTS * self.cost && !self.is_spent {
+        let (level, depth) = (self.bucket.level(now), self.depth());
+        if level >= depth && !self.is_spent {
             return 0.0;
         }
-        if self.cut != Cut::NONE {
-            let above: u64 = self.demand(now)[..self.cut.rank].iter().sum();
-            return if above as f64 > self.rate() * (1.0 + CHANGE) { 1.0 } else { 0.0 };
+        let is_cut = self.cut != Cut::NONE;
+        let low = if is_cut { LOW_REQUESTS * self.cost } else { self.low(now).min(depth) };
+        if level >= low && !self.is_spent {
+            return 0.0;
         }
-        let left = decay::remaining(now, self.offered_at, SHORT_HALF_LIFE);
-        let more = decay::rate(self.lately * left, SHORT_HALF_LIFE) - self.rate();
-        more * AHEAD - level
+        let enough = low + MORE_REQUESTS * self.cost;
+        if !is_cut {
+            let left = decay::remaining(now, self.offered_at, SHORT_HALF_LIFE);
+            let more = decay::rate(self.lately * left, SHORT_HALF_LIFE) - self.rate();
+            return enough.max(more * AHEAD) - level;
+        }
+        let is_above = self.is_short_above_the_cut(&self.demand(now));
+        if self.is_small() { enough - level } else { f64::from(u8::from(is_above)) }
+    }
+
+    /// The level that may be used up before a credit arrives.
+    fn low(&self, now: Timestamp) -> f64 {
+        let demand: u64 = self.demand(now).iter().sum();
+        let soon = demand as f64 * ROUND_TRIP;
+        soon + LOW_REQUESTS * self.cost + LOW_DEVIATIONS * root(soon * self.cost)
+    }
+
+    fn is_small(&self) -> bool {
+        self.depth() < SMALL * self.cost
+    }
+
+    fn is_short_above_the_cut(&self, demand: &[u64; LEVELS]) -> bool {
+        let above: u64 = demand[..self.cut.rank].iter().sum();
+        above as f64 > self.rate() * (1.0 + CHANGE)
     }
 
     /// The entry of a report. `is_regular`: the report of each second, which has changes of demand too.
@@ -331,18 +372,34 @@ impl Account {
         }
         let is_due = self.next_ask() <= now;
         let lacking = if is_due { self.lacking(now) } else { 0.0 };
+        let is_asking = lacking > 0.0 || (self.is_new_to_owner() && is_due);
         let is_changed = is_regular && self.is_changed(&demand);
-        if lacking <= 0.0 && !is_changed && !(self.is_new_to_owner() && is_due) {
+        let unused = if is_regular && self.is_small() && self.cost > 0.0 {
+            self.bucket.take_unused(now, LEAST_UNUSED * self.cost)
+        } else {
+            0.0
+        };
+        if !is_asking && !is_changed && unused == 0.0 {
             return None;
         }
-        let is_asking = lacking > 0.0 || self.is_new_to_owner();
-        (self.asked_at, self.is_asked, self.is_spent) = (now, is_asking, false);
+        if is_asking || is_changed {
+            (self.asked_at, self.is_asked, self.is_spent) = (now, is_asking, false);
+        }
+        // A task asks just after a request, when its demand seems higher than it is. The part of the cut would fall.
+        if !is_regular
+            && self.cut != Cut::NONE
+            && !self.is_short_above_the_cut(&demand)
+            && let Some(reported) = self.reported
+        {
+            demand = reported;
+        }
         self.reported = Some(demand);
         Some(ReportEntry {
             customer,
             demand,
             cost: self.cost as u32,
             lacking: lacking as u32,
+            unused: unused as u32,
             used: self.used(now) as u64,
         })
     }
@@ -350,6 +407,7 @@ impl Account {
     /// The owner of a new stream knows nothing of the demand.
     pub(super) fn on_connect(&mut self) {
         (self.reported, self.ask_interval, self.is_asked) = (None, ASK_INTERVAL[0], false);
+        self.bucket.forget_unused();
     }
 
     fn is_changed(&self, demand: &[u64; LEVELS]) -> bool {

@@ -4,11 +4,17 @@
 //! rises at the assigned rate, up to the depth. Unlike the sliding second of
 //! [`Limits`](crate::admit::Limits), a higher rate refills nothing at once: rates move between tasks
 //! all the time, and each move would add a second of its rate to the usage of the fleet.
+//!
+//! What does not fit into a full bucket is counted: the owner lends it to other tasks.
+
+use core::time::Duration;
 
 use crate::Timestamp;
 
 /// The largest debt, in seconds of the rate: a wrong report of a cost must not shut a customer out.
 const MAX_DEBT_SECONDS: f64 = 60.0;
+/// The time of which a task may give back what it did not use.
+pub(super) const LONGEST_UNUSED: Duration = Duration::from_secs(2);
 
 /// CPU-microseconds that may be used at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,13 +23,15 @@ pub struct Bucket {
     rate: f64,
     depth: f64,
     at: Timestamp,
+    /// What did not fit since it was last taken.
+    unused: f64,
 }
 
 impl Bucket {
     /// A full bucket. `rate` in µCPU, `depth` in CPU-microseconds.
     #[must_use]
     pub fn full(now: Timestamp, rate: f64, depth: f64) -> Self {
-        Self { level: depth, rate, depth, at: now }
+        Self { level: depth, rate, depth, at: now, unused: 0.0 }
     }
 
     /// Changes rate and depth. A higher depth adds nothing to the level, and a lower one takes no
@@ -41,6 +49,18 @@ impl Bucket {
         self.level += credit;
     }
 
+    /// Takes what did not fit since the last time, in CPU-microseconds: at most two seconds of the rate.
+    /// Nothing is taken if it is less than `least`.
+    pub fn take_unused(&mut self, now: Timestamp, least: f64) -> f64 {
+        self.advance(now);
+        if self.unused < least { 0.0 } else { core::mem::take(&mut self.unused) }
+    }
+
+    /// Nobody takes what did not fit so far.
+    pub(super) fn forget_unused(&mut self) {
+        self.unused = 0.0;
+    }
+
     /// The level at a time, in CPU-microseconds; below zero in debt.
     pub fn level(&mut self, now: Timestamp) -> f64 {
         self.advance(now);
@@ -55,9 +75,9 @@ impl Bucket {
     fn advance(&mut self, now: Timestamp) {
         let gained = now.since(self.at).as_secs_f64() * self.rate;
         self.at = self.at.max(now);
-        if self.level < self.depth {
-            self.level = (self.level + gained).min(self.depth);
-        }
+        let fits = (self.depth - self.level).clamp(0.0, gained);
+        self.level += fits;
+        self.unused = (self.unused + gained - fits).min(self.rate * LONGEST_UNUSED.as_secs_f64());
     }
 }
 
@@ -74,6 +94,15 @@ mod tests {
         let mut bucket = Bucket::full(ms(0), 1_000.0, 500.0);
         bucket.take(700.0);
         assert_eq!([ms(0), ms(100), ms(300), ms(900)].map(|at| bucket.level(at)), [-200.0, -100.0, 100.0, 500.0]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_once() {
+        let mut bucket = Bucket::full(ms(0), 1_000.0, 500.0);
+        bucket.take(200.0);
+        assert_eq!([200, 300].map(|at| bucket.take_unused(ms(at), 50.0)), [0.0, 100.0]);
+        assert_eq!([340, 360].map(|at| bucket.take_unused(ms(at), 50.0)), [0.0, 60.0]);
+        assert_eq!(bucket.take_unused(ms(9_000), 50.0), 2_000.0, "at most two seconds of the rate");
     }
 
     #[test]

@@ -235,7 +235,7 @@ impl Entry {
     fn report(&self, customer: CustomerId) -> ReportEntry {
         let mut demand = [0; LEVELS];
         demand[Criticality::default().rank()] = self.demand;
-        ReportEntry { customer, demand, cost: self.cost as u32, lacking: 0, used: self.used }
+        ReportEntry { customer, demand, cost: self.cost as u32, lacking: 0, unused: 0, used: self.used }
     }
 
     fn allowance(&mut self, tasks: u32) -> Allowance {

@@ -62,6 +62,8 @@ pub struct ReportEntry {
     pub cost: u32,
     /// CPU-microseconds that are lacking at once. Zero if the rate suffices.
     pub lacking: u32,
+    /// CPU-microseconds of its rate that the task could not use and gives back.
+    pub unused: u32,
     /// Costs of admitted requests a second, in µCPU.
     pub used: u64,
 }

@@ -109,7 +109,7 @@ fn cut(limit: u64, demand: &[u64; LEVELS]) -> Cut {
 }
 
 /// The root of a number, to a part in a thousand: there is no mathematics library here.
-fn root(value: f64) -> f64 {
+pub(super) fn root(value: f64) -> f64 {
     const SCALE: f64 = 1024.0;
     ((value * SCALE * SCALE) as u64).isqrt() as f64 / SCALE
 }

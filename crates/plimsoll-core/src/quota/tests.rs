@@ -8,6 +8,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::outlook::Outlook;
 use crate::{Criticality, Timestamp};
 
 /// A message under way, on the stream of its task with this generation.
@@ -397,8 +398,15 @@ fn task_that_asks_gets_a_credit_once() {
         number,
         acknowledged,
         dropped: Vec::new(),
-        entries: [ReportEntry { customer: CustomerId(0), demand: [0; 4], cost: 1_000, lacking: 60_000, used: 0 }]
-            .into(),
+        entries: [ReportEntry {
+            customer: CustomerId(0),
+            demand: [0; 4],
+            cost: 1_000,
+            lacking: 60_000,
+            unused: 0,
+            used: 0,
+        }]
+        .into(),
     };
     let hello = Hello { cpus: 1.0, tasks: None, holds: Vec::new() };
     let late = fleet.owner.join(fleet.now, &hello, None).expect("nothing is held");
@@ -406,6 +414,111 @@ fn task_that_asks_gets_a_credit_once() {
     let second = fleet.owner.report(fleet.now, late, &report(2, 1)).expect("a good report");
     let credits = [first, second].map(|answer| answer.entries[0].credit);
     assert_eq!(credits, [60_000, 40_000], "0.1 s of the limit is lent");
+}
+
+/// The credit of a task that asks for 0.5 s of a limit of one CPU, after another one gave this much back.
+fn credit_after(outlook: Outlook, unused: u32, requests: u32) -> u32 {
+    let ms = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+    let mut owner = Owner::new(ms(0), OwnerConfig { outlook, ..OwnerConfig::default() });
+    let customer = owner.add_customer(ms(0), 1_000_000);
+    let hello = Hello { cpus: 8.0, tasks: None, holds: Vec::new() };
+    let [giver, asker] = [(); 2].map(|()| owner.join(ms(0), &hello, None).expect("nothing is held"));
+    owner.handle_timeout(ms(6_000));
+    let report = |number, cpu: u64, lacking, unused| Report {
+        number,
+        acknowledged: number - 1,
+        dropped: Vec::new(),
+        entries: [ReportEntry {
+            customer,
+            demand: [cpu, 0, 0, 0],
+            cost: 1_000_000 / requests,
+            lacking,
+            unused,
+            used: cpu,
+        }]
+        .into(),
+    };
+    // It has all of the limit, and takes what is left of the credits.
+    let rate = owner.report(ms(6_000), giver, &report(1, 2_000_000, 1_000_000, 0)).expect("a good report").entries[0];
+    assert!(rate.rate > 950_000, "{rate:?}");
+    owner.report(ms(7_000), giver, &report(2, 2_000_000, 0, unused)).expect("a good report");
+    let answer = owner.report(ms(7_000), asker, &report(1, 0, 500_000, 0)).expect("a good report");
+    answer.entries[0].credit
+}
+
+#[test]
+fn what_a_task_gives_back_is_lent_to_others() {
+    // At most 0.1 s of the limit, or 16 requests, or 0.5 s of the limit.
+    for (outlook, unused, requests, credit) in [
+        (Outlook::Optimistic, 0, 1_000, 0_u32),
+        (Outlook::Optimistic, 40_000, 1_000, 40_000),
+        (Outlook::Optimistic, 900_000, 1_000, 100_000),
+        (Outlook::Optimistic, 900_000, 50, 320_000),
+        (Outlook::Optimistic, 900_000, 10, 500_000),
+        (Outlook::Pessimistic, 900_000, 1_000, 0),
+    ] {
+        let got = credit_after(outlook, unused, requests);
+        assert!(got.abs_diff(credit) < 3, "{got} of {unused} where {credit} is due");
+    }
+}
+
+#[test]
+fn task_gives_back_no_more_than_its_rate() {
+    let mut fleet = Fleet::new(2, 1_000_000);
+    (0..2).for_each(|at| fleet.connect(at));
+    fleet.settle(20_000, |fleet| (0..2).for_each(|at| fleet.offer(at, 20_000.0)));
+    let rate = fleet.tasks[0].holder.account(CustomerId(0)).rate();
+    assert!((rate - 500_000.0).abs() < 30_000.0, "{rate}");
+    // It lies with each report, and its credits are the sum of what it got.
+    let mut credits = 0;
+    for _ in 0..500 {
+        fleet.pass(10);
+        let account = fleet.tasks[0].holder.account(CustomerId(0));
+        let level = account.level(fleet.now).0;
+        account.take(level.max(0.0));
+        for message in &mut fleet.tasks[0].messages {
+            if let Message::Report(_, report) = message {
+                let entry = |unused| ReportEntry {
+                    customer: CustomerId(0),
+                    demand: [0, 2_000_000, 0, 0],
+                    cost: 20_000,
+                    lacking: 500_000,
+                    unused,
+                    used: 0,
+                };
+                report.entries = [entry(u32::MAX)].into();
+            }
+        }
+        while !fleet.tasks[0].messages.is_empty() {
+            if let Message::Assignment(_, assignment) = &fleet.tasks[0].messages[0] {
+                credits += assignment.entries.iter().map(|entry| entry.credit).sum::<u32>();
+            }
+            fleet.deliver(0, 0, false);
+        }
+    }
+    // In 5 s, and what credits may hold at first.
+    assert!(credits > 500_000 && f64::from(credits) < 6.0 * rate, "{credits} in 5 s at a rate of {rate}");
+}
+
+#[test]
+fn small_account_gives_back_once_what_it_could_not_use() {
+    let ms = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+    let mut holder = Holder::new(ms(0));
+    let customer = holder.add(ms(0));
+    holder.connect(ms(0), 1.0);
+    let entry = AssignmentEntry { customer, limit: 100_000, rate: 10_000, credit: 0, cut: Cut::NONE };
+    let assignment =
+        Assignment { number: 1, answers: 0, lease: OwnerConfig::DEFAULT_LEASE, tasks: 8, entries: [entry].into() };
+    holder.assign(ms(0), &assignment).expect("the first one");
+    let account = holder.account(customer);
+    account.ask(ms(0), Criticality::Critical, 2_000.0, 0.0).expect("it is full");
+    account.take(2_000.0);
+    let mut given = |at| {
+        let report = holder.poll(ms(at)).expect("a report is due");
+        report.entries.iter().map(|entry| entry.unused).sum::<u32>()
+    };
+    // 10.25 ms a second, of which the request took 2 ms.
+    assert_eq!([1_000, 2_000].map(&mut given), [8_250, 10_250]);
 }
 
 #[test]

@@ -180,7 +180,7 @@ impl QuotaStream {
                 .get_mut(&of.customer)
                 .and_then(|bucket| (!std::mem::replace(&mut bucket.is_introduced, true)).then(|| bucket.name.to_vec()));
             let (demand, id) = (of.demand.to_vec(), of.customer.0);
-            ReportEntry { id, name, demand, cost: of.cost, lacking: of.lacking, used: of.used }
+            ReportEntry { id, name, demand, cost: of.cost, lacking: of.lacking, unused: of.unused, used: of.used }
         });
         let message = Report {
             epoch: self.epoch,

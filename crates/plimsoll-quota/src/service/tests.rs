@@ -90,7 +90,7 @@ impl Task {
 
 fn entry(id: u32, name: Option<&str>, demand: u64) -> ReportEntry {
     let name = name.map(|name| name.as_bytes().to_vec());
-    ReportEntry { id, name, demand: vec![0, demand, 0, 0], cost: 1_000, lacking: 0, used: demand }
+    ReportEntry { id, name, demand: vec![0, demand, 0, 0], cost: 1_000, lacking: 0, unused: 0, used: demand }
 }
 
 fn rates(assignment: &Assignment) -> Vec<(u32, u32)> {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Σ held ≤ granted(limit)          held: the highest rate that a task may be using
-//! credit: fills with granted − Σ held, up to 0.1 s of the limit
+//! credit: fills with granted − Σ held and with what tasks give back,
+//!         up to max(0.1 s of the limit, min(16 c, 0.5 s of the limit))
 //! ```
 
 use alloc::vec::Vec;
@@ -10,11 +11,16 @@ use core::time::Duration;
 
 use super::super::coarse::Coarse;
 use super::super::rule::LEVELS;
-use super::super::{Cut, Rule, Sums, granted};
+use super::super::{Cut, Rule, Sums, floor, granted};
 use crate::{Criticality, Timestamp};
 
 /// A rate is sent when it changes by more than this part of itself.
 const HYSTERESIS: f64 = 0.05;
+/// Seconds of the limit that are lent to tasks that ask for a credit.
+const LENT: f64 = 0.1;
+/// Requests that are lent where these are more, and the seconds of the limit that they may be.
+const LENT_REQUESTS: f64 = 16.0;
+const LENT_MOST: f64 = 0.5;
 /// Weight of a new mean cost.
 const COST_WEIGHT: f64 = 1.0 / 16.0;
 /// Time between two sweeps of a customer.
@@ -61,8 +67,8 @@ pub(super) struct Customer {
     cost: f64,
     credit: f64,
     credit_at: Timestamp,
-    /// Seconds of the limit that credits may hold at most.
-    credit_part: f64,
+    /// Tasks get credits.
+    is_lending: bool,
     /// The rule of the last sweep.
     swept: Rule,
     swept_at: Timestamp,
@@ -72,7 +78,7 @@ pub(super) struct Customer {
 }
 
 impl Customer {
-    pub(super) fn new(now: Timestamp, limit: u64, credit_part: f64) -> Self {
+    pub(super) fn new(now: Timestamp, limit: u64, is_lending: bool) -> Self {
         Self {
             limit,
             entries: Vec::new(),
@@ -82,7 +88,7 @@ impl Customer {
             cost: 0.0,
             credit: 0.0,
             credit_at: now,
-            credit_part,
+            is_lending,
             swept: Rule::Plenty(0.0),
             swept_at: now,
             is_dirty: false,
@@ -177,10 +183,23 @@ impl Customer {
         credit as u32
     }
 
+    /// The task at this place could not use a part of its rate in the last `elapsed`.
+    pub(super) fn give_back(&mut self, now: Timestamp, place: usize, unused: u32, elapsed: Duration, tasks: u32) {
+        self.fill_credit(now);
+        let rate = u64::from(self.entries[place].held) + floor(self.limit, tasks);
+        self.add_credit(f64::from(unused).min(rate as f64 * elapsed.as_secs_f64()));
+    }
+
+    fn add_credit(&mut self, gained: f64) {
+        let limit = self.limit as f64;
+        let depth = (LENT * limit).max((LENT_REQUESTS * self.cost).min(LENT_MOST * limit));
+        self.credit = if self.is_lending { (self.credit + gained).min(depth) } else { 0.0 };
+    }
+
     fn fill_credit(&mut self, now: Timestamp) {
         let free = granted(self.limit).saturating_sub(self.held) as f64;
         let gained = free * now.since(self.credit_at).as_secs_f64();
-        self.credit = (self.credit + gained).min(self.credit_part * self.limit as f64);
+        self.add_credit(gained);
         self.credit_at = self.credit_at.max(now);
     }
 

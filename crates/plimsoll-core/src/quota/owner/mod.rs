@@ -38,8 +38,6 @@ use crate::outlook::Outlook;
 const FIRST_START: Duration = Duration::from_secs(5);
 /// Demand of a task that is believed, over its CPUs: requests that are refused are demand too.
 const MOST_DEMAND: u64 = 4;
-/// Seconds of each limit that are lent to tasks that ask for a credit.
-const LENT: f64 = 0.1;
 /// µCPU of one CPU.
 const CPU: u64 = 1_000_000;
 /// Time between two searches for leases that are over.
@@ -50,7 +48,7 @@ const LEASE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct OwnerConfig {
     /// How long a task may use its rates after it sent a report.
     pub lease: Duration,
-    /// Optimistic: 0.1 s of each limit is lent to tasks that ask for a credit.
+    /// Optimistic: a part of each limit is lent to tasks that ask for a credit.
     pub outlook: Outlook,
 }
 
@@ -167,11 +165,8 @@ impl Owner {
 
     /// Adds a customer with a limit in µCPU.
     pub fn add_customer(&mut self, now: Timestamp, limit: u64) -> CustomerId {
-        let credit_part = match self.config.outlook {
-            Outlook::Optimistic => LENT,
-            Outlook::Pessimistic => 0.0,
-        };
-        self.customers.push(Customer::new(now, limit, credit_part));
+        let is_lending = self.config.outlook == Outlook::Optimistic;
+        self.customers.push(Customer::new(now, limit, is_lending));
         CustomerId(self.customers.len() as u32 - 1)
     }
 
@@ -217,7 +212,7 @@ impl Owner {
             self.forget(now, former.0);
         }
         let most = (cpus.clamp(0.001, 1e6) * (MOST_DEMAND * CPU) as f64) as u64;
-        let mut task = Task::new(most, now + self.config.lease);
+        let mut task = Task::new(now, most, now + self.config.lease);
         let id = self.tasks.iter().position(Option::is_none).unwrap_or(self.tasks.len()) as u32;
         for Hold { customer, rate } in holds {
             let place = self.customers[customer.0 as usize].add(now, id, *rate);
@@ -255,7 +250,10 @@ impl Owner {
         task.until = now + self.config.lease;
         let number = task.next_number();
         let most = task.most;
-        for customer in task.acknowledge(report.acknowledged) {
+        let lowered = task.acknowledge(report.acknowledged);
+        let gives_back = report.entries.iter().any(|entry| entry.unused > 0);
+        let elapsed = if gives_back { task.give_back(now) } else { Duration::ZERO };
+        for customer in lowered {
             self.release(now, id.0, customer, report.acknowledged);
         }
         let mut entries = Vec::new();
@@ -278,6 +276,9 @@ impl Owner {
             of.on_demand(place, demand, entry.cost);
             let (rule, pool) = (of.rule(), pool(of, self.unsure_until.is_some()));
             let is_changed = of.grant(now, place, &rule, pool);
+            if entry.unused > 0 {
+                of.give_back(now, place, entry.unused, elapsed, self.joined);
+            }
             let credit = of.take_credit(now, entry.lacking, pool);
             let is_new = of.entries[place].number == 0;
             if is_changed || is_new || credit > 0 || entry.lacking > 0 {

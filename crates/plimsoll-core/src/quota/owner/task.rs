@@ -2,7 +2,9 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::time::Duration;
 
+use super::super::bucket::LONGEST_UNUSED;
 use super::super::{CustomerId, Report};
 use super::ReportError;
 use crate::Timestamp;
@@ -26,12 +28,14 @@ pub(super) struct Task {
     pub(super) unsent: Vec<u32>,
     /// The end of its lease.
     pub(super) until: Timestamp,
+    /// When it last gave a part of a rate back.
+    gave_back_at: Timestamp,
     /// `false` when its stream ended; its rates are reserved until the end of the lease.
     pub(super) is_connected: bool,
 }
 
 impl Task {
-    pub(super) fn new(most: u64, until: Timestamp) -> Self {
+    pub(super) fn new(now: Timestamp, most: u64, until: Timestamp) -> Self {
         Self {
             places: Vec::new(),
             most,
@@ -41,6 +45,7 @@ impl Task {
             lowered: VecDeque::new(),
             unsent: Vec::new(),
             until,
+            gave_back_at: now,
             is_connected: true,
         }
     }
@@ -57,6 +62,11 @@ impl Task {
         }
         let unknown = report.entries.iter().find(|entry| entry.customer.0 as usize >= customers);
         unknown.map_or(Ok(()), |entry| Err(ReportError::Customer(entry.customer)))
+    }
+
+    /// The task gives parts of its rates back. Returns the time in which they came together.
+    pub(super) fn give_back(&mut self, now: Timestamp) -> Duration {
+        now.since(core::mem::replace(&mut self.gave_back_at, now)).min(LONGEST_UNUSED)
     }
 
     pub(super) fn customers(&self) -> impl Iterator<Item = (u32, u32)> {
