@@ -49,6 +49,7 @@ const FILES: &[(&str, &str)] = files![
     "spill-waterfall",
     "quota-bursty",
     "quota-moving",
+    "quota-few-requests",
     "quota-3x",
     "quota-order",
     "quota-failover",
