@@ -16,6 +16,7 @@
 //! - [`Account`] decides on the requests of one customer at one task.
 //! - [`Limiter`] has the accounts of all customers at a task, by name.
 //! - [`CountingTask`] stands for a proxy that reports counts and takes token buckets.
+//! - [`Rollout`] lets one task try new limits before all.
 //! - [`Rule`] is the formula of rates.
 //!
 //! Each task may also use a small [`floor`] of each limit without asking, so customers with little load
@@ -32,6 +33,7 @@ mod holder;
 mod limiter;
 mod message;
 mod owner;
+mod rollout;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -45,6 +47,7 @@ pub use limiter::{
 };
 pub use message::{Assignment, AssignmentEntry, CustomerId, Hello, Hold, Report, ReportEntry, TaskId};
 pub use owner::{CustomerState, Owner, OwnerConfig, ReportError};
+pub use rollout::{Rollout, RolloutStep};
 pub use rule::{Cut, Rule, Sums};
 
 /// Part of a limit that tasks use without asking.
