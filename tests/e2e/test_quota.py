@@ -6,6 +6,7 @@ import struct
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -46,7 +47,7 @@ def shed(loads: list[Load], customer: str) -> float:
 def request(url: str, method: str = "GET", body: dict | None = None) -> tuple[int, dict]:
     data = None if body is None else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=data, method=method), timeout=5) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, data=data, method=method), timeout=50) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -208,6 +209,31 @@ def test_limits_change_by_reload_and_by_the_api_for_a_time(fleet: Fleet) -> None
     ]:
         status, answer = request(path_, method, body)
         assert status == expected[0] and expected[1] in answer["error"] and answer["help"], (path_, answer)
+
+
+def test_limit_that_breaks_two_tasks_reaches_no_other(fleet: Fleet) -> None:
+    server = fleet.quota("--limit", "acme=4")
+    some = backends(fleet, server, 4)
+    server.wait_for_tasks(4)
+    service = f"{server.admin.url}/api/v1/quota/default"
+    with ThreadPoolExecutor(1) as change:
+        answer = change.submit(request, f"{service}/customers/acme/limit", "PUT", {"hard_limit": 0})
+        # Each task that gets the limit dies of it.
+        for count in (1, 2):
+            wait_until("a task tries it", lambda: len(request(service)[1]["trying"] or []) == count)
+            pid = int(request(service)[1]["trying"][-1].split("/")[1])
+            next(backend for backend in some if backend.pid == pid).signal(signal.SIGKILL)
+        status, problem = answer.result(timeout=60)
+    assert status == 409 and "not in force" in problem["error"] and "former limit stays" in problem["help"], problem
+    state = request(service)[1]
+    assert state["trying"] is None and len(state["refused_after"]) == 2, state
+    assert server.customer("acme")["limit_cpus"] == 4
+    assert "new limits not in force" in server.output()
+    alive = [backend for backend in some if backend.exit_code is None]
+    assert len(alive) == 2
+    for backend in alive:
+        # A new customer may lose a request before its first rate; the limit of zero would refuse all.
+        assert shed([load(fleet, backend, 100, 1, "--customers", "acme=1").result()], "acme") < 0.1
 
 
 def test_file_is_checked_and_printed(fleet: Fleet) -> None:

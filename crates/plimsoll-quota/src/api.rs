@@ -29,13 +29,14 @@ use plimsoll_core::quota::{Cut, MAX_NAMED};
 use plimsoll_core::{Criticality, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep};
 
 use crate::caller::Caller;
 use crate::config::Unit;
 use crate::hosted::Hosted;
 use crate::limits::{Override, units};
 use crate::metrics;
-use crate::service::{CustomerView, Service};
+use crate::service::{CustomerView, Outcome, Service};
 use crate::services::Services;
 use crate::tls::Ports;
 
@@ -49,6 +50,9 @@ const MAX_LISTED: usize = 1_000;
 const DEFAULT_TIME: Duration = Duration::from_secs(2 * 3_600);
 /// The longest time: what is to last longer belongs into the file.
 const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// Time for which a request waits until a new limit is in force, and between two looks.
+const MAX_WAIT: Duration = Duration::from_secs(40);
+const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 /// The largest limit, in CPUs.
 const MAX_CPUS: f64 = 1e8;
 
@@ -134,6 +138,11 @@ struct ServiceShown {
     dry_run: bool,
     /// Tasks may hold rates that this server does not know yet.
     unsure: bool,
+    /// Tasks that try new limits before all get them; `null`: all limits are in force.
+    trying: Option<Vec<String>>,
+    /// The last change is not in force: these tasks lost their streams with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused_after: Vec<String>,
     /// The limit of each customer without one of its own; `null`: none.
     other_customers_limit_cpus: Option<f64>,
     customers: Vec<CustomerShown>,
@@ -213,6 +222,10 @@ impl CustomerShown {
     }
 }
 
+fn names(tasks: &[Arc<str>]) -> Vec<String> {
+    tasks.iter().map(|task| task.to_string()).collect()
+}
+
 fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) -> ServiceShown {
     let service = hosted.lock();
     let config = service.config();
@@ -229,6 +242,11 @@ fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) 
         lease_s: config.lease.as_secs_f64(),
         dry_run: config.dry_run,
         unsure: service.is_unsure(),
+        trying: service.trying().map(names),
+        refused_after: match service.outcome() {
+            Some(Outcome::Refused(tasks)) => names(tasks),
+            _ => Vec::new(),
+        },
         other_customers_limit_cpus: config.other_customers.hard_limit,
         customers: service.heaviest(MAX_LISTED).iter().map(|view| CustomerShown::of(now, config.unit, view)).collect(),
         instances,
@@ -318,9 +336,37 @@ async fn set_limit(
             return Err(Problem::new(StatusCode::CONFLICT, error, "end another change first"));
         }
     }
-    hosted.change_all(|service| service.set_override(now, name.as_bytes(), Some(to)));
+    if let Some(front) = hosted.front() {
+        front.lock().forget_outcome();
+    }
+    hosted.change(|service| service.set_override(now, name.as_bytes(), to));
     tracing::info!(customer = name, limit_cpus = limit, lasts_s = lasts.as_secs(), "limit changed by API");
-    customer_shown(&shared, form, &hosted.lock(), &name)
+    let status = settled(&hosted).await?;
+    let shown = customer_shown(&shared, form, &hosted.lock(), &name)?;
+    Ok((status, shown).into_response())
+}
+
+/// Waits until the new limits are in force at all tasks.
+async fn settled(hosted: &Arc<Hosted>) -> Result<StatusCode, Problem> {
+    let owners = [Some(Arc::clone(hosted)), hosted.front()];
+    let until = Instant::now() + MAX_WAIT;
+    while owners.iter().flatten().any(|owner| owner.lock().trying().is_some()) {
+        if Instant::now() >= until {
+            return Ok(StatusCode::ACCEPTED);
+        }
+        sleep(WAIT_INTERVAL).await;
+    }
+    for owner in owners.iter().flatten() {
+        if let Some(Outcome::Refused(tasks)) = owner.lock().outcome() {
+            let error = format!("the limit is not in force: {} lost their streams with it", tasks.join(" and "));
+            return Err(Problem::new(
+                StatusCode::CONFLICT,
+                error,
+                "the former limit stays; see the logs of these tasks",
+            ));
+        }
+    }
+    Ok(StatusCode::OK)
 }
 
 async fn end_limit(
@@ -338,7 +384,7 @@ async fn end_limit(
         let error = format!("the limit of {name:?} was not changed by API");
         return Err(Problem::new(StatusCode::NOT_FOUND, error, "change the limit of the file, and send SIGHUP"));
     }
-    hosted.change_all(|service| service.set_override(now, name.as_bytes(), None));
+    hosted.change_all(|service| service.end_override(now, name.as_bytes()));
     customer_shown(&shared, form, &hosted.lock(), &name)
 }
 

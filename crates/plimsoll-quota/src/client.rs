@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use plimsoll::server::FleetLimits;
 use plimsoll::stream::Stream;
 use plimsoll::tls::{TlsConfig, chain};
-use plimsoll_core::quota::{Introduced, Limit, Limits, Report};
+use plimsoll_core::quota::{Introduced, Report};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use thiserror::Error;
@@ -237,7 +237,7 @@ impl Client {
         if !limits.with(|_, limiter| limiter.accept_epoch(epoch)) {
             return Err(format!("epoch {epoch}: a later owner has been there"));
         }
-        set_limits(&first, limits);
+        set_limits(&first, limits)?;
         Ok((reports, messages, epoch))
     }
 }
@@ -269,7 +269,7 @@ fn take(message: ToTask, epoch: u64, limits: &FleetLimits) -> Result<(), String>
         return Err(format!("epoch {of} on a stream of epoch {epoch}"));
     }
     match message.message {
-        Some(FromOwner::Limits(message)) => set_limits(&message, limits),
+        Some(FromOwner::Limits(message)) => set_limits(&message, limits)?,
         Some(FromOwner::Assignment(message)) => {
             let assignment = convert::to_assignment(&message).map_err(|error| error.to_string())?;
             limits.with(|now, limiter| limiter.assign(now, &assignment)).map_err(|error| error.to_string())?;
@@ -279,11 +279,11 @@ fn take(message: ToTask, epoch: u64, limits: &FleetLimits) -> Result<(), String>
     Ok(())
 }
 
-fn set_limits(message: &message::Limits, limits: &FleetLimits) {
-    let limit = |of: &message::Limit| Limit { limit: of.limit, is_dry_run: of.dry_run };
-    let named = message.named.iter().map(|of| (limits.key(&of.name), limit(of))).collect();
-    let all = Limits { named, others: message.others.as_ref().map(limit) };
+/// Puts limits in force. Those that make no sense end the stream, and the last ones stay.
+fn set_limits(message: &message::Limits, limits: &FleetLimits) -> Result<(), String> {
+    let all = convert::to_limits(message, |name| limits.key(name)).map_err(|error| error.to_string())?;
     limits.with(|now, limiter| limiter.set_limits(now, message.tasks, all));
+    Ok(())
 }
 
 /// Sends the report that is due.

@@ -15,7 +15,7 @@ use plimsoll_tls_config::{ClientCertificate, ClientName, ListenerTls, Reader};
 const OUTLOOK: Choice<Outlook> =
     Choice { noun: "an outlook", names: &[("optimistic", Outlook::Optimistic), ("pessimistic", Outlook::Pessimistic)] };
 const UNIT: Choice<Unit> = Choice { noun: "a unit", names: &[("cpus", Unit::Cpus), ("requests", Unit::Requests)] };
-const LIMITED: Effect = Effect::Applied("tasks have it within a second; rates follow");
+const LIMITED: Effect = Effect::Applied("one task has it at once, and all of them 3 s later; rates follow");
 const AUTHORISED: Effect = Effect::Applied("a task without the right loses its stream with its next report");
 const OPERATED: Effect = Effect::Applied("from the next request on");
 const SPOKEN: Effect = Effect::Applied("for new connections; a table that is added or removed needs a restart");

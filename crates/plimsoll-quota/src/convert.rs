@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
+use plimsoll_core::quota::MAX_NAMED;
 use plimsoll_core::quota::{self, CustomerId, Cut};
 use thiserror::Error;
 
+use crate::limits::UNLIMITED;
 use crate::message;
 
 const LEVELS: usize = Criticality::ALL.len();
@@ -14,6 +16,10 @@ const LEVELS: usize = Criticality::ALL.len();
 const MAX_NAME: usize = 256;
 /// The largest demand of a customer at a task, in µCPU: a million CPUs.
 const MAX_DEMAND: u64 = 1 << 40;
+
+/// Leases that a task takes.
+const MIN_LEASE_MS: u32 = 1_000;
+const MAX_LEASE_MS: u32 = 2 * 3_600_000;
 
 /// The reason why a message is refused. The stream ends.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -89,6 +95,28 @@ pub(crate) fn assignment(
     }
 }
 
+/// The limits for the core of a task, by the key of each name.
+pub(crate) fn to_limits(limits: &message::Limits, key: impl Fn(&[u8]) -> u64) -> Result<quota::Limits, Invalid> {
+    let message::Limits { tasks, others, named, .. } = limits;
+    if *tasks == 0 {
+        return Err(field("limits.tasks", "is 0, and this task is one"));
+    }
+    if named.len() > MAX_NAMED {
+        return Err(field("limits.named", format!("{} limits, and {MAX_NAMED} are the most", named.len())));
+    }
+    let limit = |of: &message::Limit| {
+        if of.limit > UNLIMITED {
+            return Err(field("limits.limit", format!("{} µCPU is more than {UNLIMITED}", of.limit)));
+        }
+        Ok(quota::Limit { limit: of.limit, is_dry_run: of.dry_run })
+    };
+    let named = named.iter().map(|of| {
+        check_name("limits.named.name", &of.name, true)?;
+        Ok((key(&of.name), limit(of)?))
+    });
+    Ok(quota::Limits { named: named.collect::<Result<_, Invalid>>()?, others: others.as_ref().map(limit).transpose()? })
+}
+
 /// An assignment for the core of a task.
 pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::Assignment, Invalid> {
     let message::Assignment { number, answers, lease_ms, tasks, entries, .. } = assignment;
@@ -105,8 +133,24 @@ pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::A
                 Cut { rank, part: *part }
             }
         };
+        if limit > UNLIMITED {
+            return Err(field("assignment.entries.limit", format!("{limit} µCPU is more than {UNLIMITED}")));
+        }
+        // A limit that has just been lowered may be below the rate for a moment, and nothing is beyond ten times.
+        let most = limit.saturating_mul(10);
+        for (of, number) in [("assignment.entries.rate", rate), ("assignment.entries.credit", credit)] {
+            if u64::from(number) > most && limit > 0 {
+                return Err(field(of, format!("{number} is more than a limit of {limit} allows")));
+            }
+        }
         Ok(quota::AssignmentEntry { customer: CustomerId(id), limit, rate, credit, cut })
     };
+    if !(MIN_LEASE_MS..=MAX_LEASE_MS).contains(lease_ms) {
+        return Err(field("assignment.lease_ms", format!("{lease_ms} ms is not from 1 s to 2 h")));
+    }
+    if *tasks == 0 {
+        return Err(field("assignment.tasks", "is 0, and this task is one"));
+    }
     Ok(quota::Assignment {
         number: *number,
         answers: *answers,

@@ -67,10 +67,17 @@ impl Hosted {
         }
     }
 
-    /// Calls with the service, whose timer then looks again.
+    /// Calls with the service, whose timer then looks again. New limits that its tasks have tried go to Envoys next.
     pub(crate) fn change<R>(&self, call: impl FnOnce(&mut Service) -> R) -> R {
-        let result = call(&mut self.lock());
+        let (result, applied) = {
+            let mut service = self.lock();
+            (call(&mut service), service.take_applied())
+        };
         self.is_due.notify_one();
+        if let (Some((now, limits)), Some(front)) = (applied, self.front()) {
+            front.lock().follow(now, &limits);
+            front.is_due.notify_one();
+        }
         result
     }
 }

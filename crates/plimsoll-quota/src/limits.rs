@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_core::Timestamp;
+use plimsoll_tls_config::ClientName;
 
 use crate::config::{ServiceConfig, Unit};
 use crate::message::{Limit, Limits};
@@ -19,7 +20,7 @@ pub(crate) struct Override {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ServiceLimits {
     config: ServiceConfig,
     overrides: BTreeMap<Box<[u8]>, Override>,
@@ -32,6 +33,17 @@ impl ServiceLimits {
 
     pub(crate) fn set_config(&mut self, config: ServiceConfig) {
         self.config = config;
+    }
+
+    /// Takes limits and changes of another one, and keeps the lease.
+    pub(crate) fn follow(&mut self, other: &Self) {
+        let lease = self.config.lease;
+        *self = Self { config: ServiceConfig { lease, ..other.config.clone() }, overrides: other.overrides.clone() };
+    }
+
+    /// Names in certificates of tasks: a right that is taken ends at once.
+    pub(crate) fn set_reporters(&mut self, reporters: Vec<ClientName>) {
+        self.config.reporters = reporters;
     }
 
     pub(crate) fn config(&self) -> &ServiceConfig {

@@ -95,6 +95,18 @@ const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "limit_changes_total",
+        kind: MetricType::Counter,
+        labels: &["service", "result"],
+        help: "Changes of limits: in force, and refused since tasks lost their streams with them",
+        samples: |seen| {
+            let Counts { applied, refused, .. } = seen.counts;
+            [("applied", applied), ("refused", refused)]
+                .map(|(result, count)| (vec![result.to_owned()], count as f64))
+                .into()
+        },
+    },
+    Metric {
         name: "reports_total",
         kind: MetricType::Counter,
         labels: &["service"],

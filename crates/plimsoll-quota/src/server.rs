@@ -25,7 +25,7 @@ use crate::config::{Config, ServiceConfig, Unit};
 use crate::envoy;
 use crate::hosted::{Beside, Hosted};
 use crate::message::{FromTask, JOIN, ToOwner, ToTask};
-use crate::service::{MAX_QUEUE, Service, StreamId};
+use crate::service::{MAX_QUEUE, Outcome, Service, StreamId};
 use crate::services::Services;
 use crate::status::status;
 use crate::tls::Ports;
@@ -102,7 +102,7 @@ impl Server {
         services.retain(|name, _| config.services().contains_key(name));
         for (name, of) in config.services() {
             let Some(hosted) = services.get(name) else {
-                services.insert(name.clone(), self.host(now, of));
+                services.insert(name.clone(), self.host(now, name, of));
                 continue;
             };
             hosted.change(|service| {
@@ -118,15 +118,16 @@ impl Server {
                 }
                 service.set_config(now, of.clone());
             });
+            // Its limits follow when the tasks have tried them.
             if let Some(front) = hosted.front() {
-                front.change(|service| service.set_config(now, of.front()));
+                front.lock().set_reporters(of.reporters.clone());
             }
         }
         waiting
     }
 
     /// A new service, with its owner for Envoys if that is another one.
-    fn host(&self, now: Timestamp, config: &ServiceConfig) -> Arc<Hosted> {
+    fn host(&self, now: Timestamp, name: &str, config: &ServiceConfig) -> Arc<Hosted> {
         let new = |config: ServiceConfig, beside: Beside| {
             let service = Mutex::new(Service::new(now, self.services.epoch, config));
             Hosted { service, is_due: Notify::new(), beside }
@@ -140,7 +141,7 @@ impl Server {
             new(config.clone(), beside)
         });
         for hosted in [Some(Arc::clone(&hosted)), hosted.front()].into_iter().flatten() {
-            tokio::spawn(keep_time(Arc::clone(&self.services), Arc::downgrade(&hosted)));
+            tokio::spawn(keep_time(Arc::clone(&self.services), name.to_owned(), Arc::downgrade(&hosted)));
         }
         hosted
     }
@@ -185,21 +186,41 @@ impl Server {
 }
 
 /// Calls a service when it is time, until it is removed.
-async fn keep_time(services: Arc<Services>, hosted: std::sync::Weak<Hosted>) {
+async fn keep_time(services: Arc<Services>, name: String, hosted: std::sync::Weak<Hosted>) {
+    let mut changes = 0;
     loop {
         let Some(hosted) = hosted.upgrade() else { return };
+        let now = services.now();
+        let is_due = hosted.lock().poll_timeout() <= now;
+        if is_due {
+            hosted.change(|service| service.handle_timeout(now));
+        }
         let due = {
-            let mut service = hosted.lock();
-            let now = services.now();
-            if service.poll_timeout() <= now {
-                service.handle_timeout(now);
-            }
+            let service = hosted.lock();
+            log_change(&name, &service, &mut changes);
             service.poll_timeout().since(Timestamp::ZERO)
         };
         tokio::select! {
             () = sleep_until(services.origin + due) => {}
             () = hosted.is_due.notified() => {}
         }
+    }
+}
+
+/// Logs the end of a change of limits, of which `before` have ended.
+fn log_change(name: &str, service: &Service, before: &mut u64) {
+    let counts = service.counts();
+    let ended = counts.applied + counts.refused;
+    if std::mem::replace(before, ended) == ended {
+        return;
+    }
+    match service.outcome() {
+        Some(Outcome::Refused(tasks)) => {
+            let tasks = tasks.join(", ");
+            tracing::error!(service = name, tasks, "new limits not in force: tasks lost their streams with them");
+        }
+        Some(Outcome::Applied) if service.tasks() > 0 => tracing::info!(service = name, "new limits in force"),
+        Some(Outcome::Applied) | None => {}
     }
 }
 

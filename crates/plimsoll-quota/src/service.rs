@@ -6,12 +6,18 @@
 //! Names come from requests of strangers. The number of customers is bounded: beyond [`MAX_CUSTOMERS`] all
 //! further ones count as requests without a customer. A customer without a limit of its own is forgotten
 //! when no task knows it.
+//!
+//! One task tries new limits before all get them ([`Rollout`]). Until then the last good ones are in force,
+//! also for tasks that join. A change by an operator that ends goes back to limits that were good.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::quota::{self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, TaskId};
+use plimsoll_core::quota::{
+    self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, Rollout, RolloutStep, TaskId,
+};
+use plimsoll_tls_config::ClientName;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -104,6 +110,19 @@ pub(crate) struct Counts {
     pub(crate) slow: u64,
     /// Streams of callers that may not report.
     pub(crate) denied: u64,
+    /// Changes of limits that all tasks got.
+    pub(crate) applied: u64,
+    /// Changes of limits that broke the tasks which tried them.
+    pub(crate) refused: u64,
+}
+
+/// The end of a change of limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// They are in force.
+    Applied,
+    /// These tasks lost their streams or hung when they had got them.
+    Refused(Vec<Arc<str>>),
 }
 
 /// See the [module](self).
@@ -111,7 +130,17 @@ pub(crate) struct Counts {
 pub(crate) struct Service {
     epoch: u64,
     owner: Owner,
+    /// In force.
     limits: ServiceLimits,
+    /// Limits that a task tries.
+    next: Option<ServiceLimits>,
+    rollout: Rollout,
+    /// The tasks that tried them.
+    tried: Vec<Arc<str>>,
+    /// The end of the last change.
+    outcome: Option<Outcome>,
+    /// Limits that the tasks have tried, for those who follow.
+    applied: Option<(Timestamp, ServiceLimits)>,
     by_name: HashMap<Box<[u8]>, CustomerId>,
     customers: Vec<Customer>,
     free: Vec<CustomerId>,
@@ -131,6 +160,11 @@ impl Service {
             epoch,
             owner: Owner::new(now, owner),
             limits: ServiceLimits::new(config),
+            next: None,
+            rollout: Rollout::default(),
+            tried: Vec::new(),
+            outcome: None,
+            applied: None,
             by_name: HashMap::new(),
             customers: Vec::new(),
             free: Vec::new(),
@@ -246,6 +280,7 @@ impl Service {
         let converted = entries.iter().map(convert).collect::<Result<Vec<_>, StreamError>>()?;
         let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new() };
         let answer = self.owner.report(now, task, &message)?;
+        self.rollout.on_report(now, task);
         for (entry, of) in entries.iter().zip(&message.entries) {
             let before = dictionary.set_used(entry.id, of.used);
             let used = &mut self.customers[of.customer.0 as usize].used;
@@ -268,15 +303,20 @@ impl Service {
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub(crate) fn poll_timeout(&self) -> Timestamp {
-        let owner = self.owner.poll_timeout();
-        self.limits.next_end().map_or(owner, |end| owner.min(end))
+        let has_tasks = self.tasks.values().any(|task| task.stream.is_some());
+        let others = [self.limits.next_end(), self.rollout.poll_timeout(has_tasks)];
+        others.into_iter().flatten().fold(self.owner.poll_timeout(), Timestamp::min)
     }
 
     /// Ends leases and changes of limits that are over, and sends the assignments that are due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        if let Some(next) = &mut self.next {
+            next.end_overrides(now);
+        }
         if self.limits.end_overrides(now) {
             self.apply_limits(now);
         }
+        self.roll_out(now);
         self.owner.handle_timeout(now);
         self.forget_tasks();
         self.forget_customers();
@@ -292,16 +332,61 @@ impl Service {
         }
     }
 
-    /// Takes other settings. Lease and outlook stay.
+    /// Takes other settings, whose limits a task tries first. Lease and outlook stay.
     pub(crate) fn set_config(&mut self, now: Timestamp, config: ServiceConfig) {
-        self.limits.set_config(config);
+        self.set_reporters(config.reporters.clone());
+        self.change_limits(now, |limits| limits.set_config(config));
+    }
+
+    /// Takes other names in certificates of tasks, at once.
+    pub(crate) fn set_reporters(&mut self, reporters: Vec<ClientName>) {
+        self.limits.set_reporters(reporters);
+    }
+
+    /// Changes a limit until a time. A task tries it first.
+    pub(crate) fn set_override(&mut self, now: Timestamp, name: &[u8], to: Override) {
+        self.change_limits(now, |limits| limits.set_override(name, Some(to)));
+    }
+
+    /// Ends the change of a limit.
+    pub(crate) fn end_override(&mut self, now: Timestamp, name: &[u8]) {
+        if let Some(next) = &mut self.next {
+            next.set_override(name, None);
+        }
+        self.limits.set_override(name, None);
         self.apply_limits(now);
     }
 
-    /// Changes a limit until a time, or ends the change.
-    pub(crate) fn set_override(&mut self, now: Timestamp, name: &[u8], to: Option<Override>) {
-        self.limits.set_override(name, to);
-        self.apply_limits(now);
+    fn change_limits(&mut self, now: Timestamp, change: impl FnOnce(&mut ServiceLimits)) {
+        change(self.next.get_or_insert_with(|| self.limits.clone()));
+        (self.tried, self.outcome) = (Vec::new(), None);
+        self.rollout.begin();
+        self.roll_out(now);
+    }
+
+    /// Takes the limits that the tasks of another owner have tried. A task of this one tries them too.
+    pub(crate) fn follow(&mut self, now: Timestamp, other: &ServiceLimits) {
+        self.change_limits(now, |limits| limits.follow(other));
+    }
+
+    /// Limits that were put in force since the last call, and when.
+    pub(crate) fn take_applied(&mut self) -> Option<(Timestamp, ServiceLimits)> {
+        self.applied.take()
+    }
+
+    /// The last change is not of interest any more.
+    pub(crate) fn forget_outcome(&mut self) {
+        self.outcome = None;
+    }
+
+    /// The tasks that try new limits, or tried them; `None` if all limits are in force.
+    pub(crate) fn trying(&self) -> Option<&[Arc<str>]> {
+        (!self.rollout.is_settled()).then_some(&self.tried)
+    }
+
+    /// The end of the last change of limits; `None` before it.
+    pub(crate) fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
     }
 
     /// The number of its owner.
@@ -429,6 +514,48 @@ impl Service {
         }
     }
 
+    /// Takes the steps of a change of limits that are due.
+    fn roll_out(&mut self, now: Timestamp) {
+        loop {
+            match self.rollout.handle_timeout(now, self.next_to_try()) {
+                RolloutStep::Wait => return,
+                RolloutStep::Try(task) => {
+                    let Some(next) = &self.next else { return };
+                    let message = FromOwner::Limits(next.message(self.epoch, self.owner.tasks()));
+                    let of = self.tasks.get(&task).and_then(|task| Some((&task.instance, task.stream.as_ref()?)));
+                    let Some((instance, stream)) = of else { return };
+                    self.tried.push(Arc::clone(instance));
+                    if stream.queue.try_send(ToTask { message: Some(message) }).is_err() {
+                        self.counts.slow += 1;
+                        self.end_stream(task);
+                    }
+                }
+                RolloutStep::Apply => {
+                    if let Some(next) = self.next.take() {
+                        self.limits = next;
+                    }
+                    self.applied = Some((now, self.limits.clone()));
+                    self.outcome = Some(Outcome::Applied);
+                    self.counts.applied += 1;
+                    self.apply_limits(now);
+                }
+                RolloutStep::Refuse => {
+                    self.next = None;
+                    self.outcome = Some(Outcome::Refused(std::mem::take(&mut self.tried)));
+                    self.counts.refused += 1;
+                    // A task that hung has the new ones.
+                    self.apply_limits(now);
+                }
+            }
+        }
+    }
+
+    /// A task with a stream that is to try new limits: preferably one that has not.
+    fn next_to_try(&self) -> Option<TaskId> {
+        let streams = self.tasks.iter().filter(|(_, task)| task.stream.is_some());
+        streams.min_by_key(|(id, task)| (self.tried.contains(&task.instance), **id)).map(|(id, _)| *id)
+    }
+
     /// Hands the limits to the owner and to all tasks.
     fn apply_limits(&mut self, now: Timestamp) {
         self.add_named(now);
@@ -458,6 +585,7 @@ impl Service {
             self.leave_customer(customer, used);
         }
         self.owner.leave(id);
+        self.rollout.on_leave(id);
     }
 
     /// A stream knows a customer no more.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::Config;
-use crate::message::{Assignment, AssignmentEntry, Hold, Limits, ReportEntry};
+use crate::message::{Assignment, AssignmentEntry, Cut, Hold, Limits, ReportEntry};
 
 const EPOCH: u64 = 7;
 const FILE: &str =
@@ -22,8 +22,9 @@ fn config(text: &str) -> ServiceConfig {
 fn service() -> Service {
     let mut service = Service::new(at(0), EPOCH, config(FILE));
     let (queue, _kept) = mpsc::channel(MAX_QUEUE);
-    service.join(at(0), &hello("first"), queue).unwrap();
+    let first = service.join(at(0), &hello("first"), queue).unwrap();
     service.handle_timeout(at(6_000));
+    service.leave(first);
     assert!(!service.is_unsure());
     service
 }
@@ -56,6 +57,15 @@ impl Task {
         task
     }
 
+    /// The same, with this limit of acme.
+    fn join_with(service: &mut Service, now: Timestamp, hello: &Hello, limit: u64) -> Self {
+        let (queue, messages) = mpsc::channel(MAX_QUEUE);
+        let id = service.join(now, hello, queue).unwrap();
+        let mut task = Self { id, queue: messages, number: 0, acknowledged: 0 };
+        assert_eq!(acme(&task.limits()), limit);
+        task
+    }
+
     fn next(&mut self) -> Option<FromOwner> {
         self.queue.try_recv().ok()?.message
     }
@@ -72,6 +82,14 @@ impl Task {
             Some(FromOwner::Assignment(assignment)) => assignment,
             other => panic!("{other:?} in place of an assignment"),
         }
+    }
+
+    /// Reports in the trial of limits that began at this time, up to its end.
+    fn try_limits(&mut self, service: &mut Service, began: u64) {
+        self.report(service, at(began + 1_500), Vec::new()).unwrap();
+        service.handle_timeout(at(began + 2_900));
+        assert_eq!(self.next(), None);
+        service.handle_timeout(at(began + 3_000));
     }
 
     fn report(
@@ -255,7 +273,7 @@ fn customers_beyond_the_bound_are_one_and_named_ones_are_not() {
     }
     let nobody = service.customer(at(6_000), b"");
     assert_eq!(service.customer(at(6_000), b"one more"), nobody);
-    service.set_override(at(6_000), b"vip", Some(Override { limit: 5, until: at(7_000) }));
+    service.set_override(at(6_000), b"vip", Override { limit: 5, until: at(7_000) });
     assert_ne!(service.customer(at(6_000), b"vip"), nobody);
 }
 
@@ -264,14 +282,16 @@ fn limit_by_an_operator_reaches_tasks_and_ends_by_itself() {
     let mut service = service();
     let mut task = Task::join(&mut service, at(6_000), &hello("a"));
     task.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 900_000)]).unwrap();
-    let to = Override { limit: 200_000, until: at(9_000) };
-    service.set_override(at(6_100), b"acme", Some(to));
+    let to = Override { limit: 200_000, until: at(19_000) };
+    service.set_override(at(6_100), b"acme", to);
     assert_eq!(task.limits().named[0].limit, 200_000);
-    assert!(service.poll_timeout() <= at(6_200));
-    service.handle_timeout(at(6_300));
+    task.try_limits(&mut service, 6_100);
+    assert_eq!(task.limits().named[0].limit, 200_000);
+    service.handle_timeout(at(9_300));
     let assignment = task.assignment();
     assert!(assignment.entries[0].rate <= 200_000 && assignment.entries[0].limit == 200_000, "{assignment:?}");
-    service.handle_timeout(at(9_000));
+    assert_eq!(service.customer_named(b"acme").unwrap().by_operator, Some(to));
+    service.handle_timeout(at(19_000));
     assert_eq!(task.limits().named[0].limit, 1_000_000);
     assert_eq!(service.customer_named(b"acme").unwrap().by_operator, None);
 }
@@ -288,7 +308,9 @@ fn other_settings_reach_tasks_and_a_customer_without_a_table_has_the_limit_of_ot
     let limits = task.limits();
     let others = limits.others.unwrap();
     assert_eq!((limits.named.len(), others.limit, others.dry_run), (0, 250_000, true));
-    service.handle_timeout(at(6_300));
+    task.try_limits(&mut service, 6_100);
+    task.limits();
+    service.handle_timeout(at(9_300));
     let assignment = task.assignment();
     assert_eq!(assignment.entries[0].limit, 250_000);
     assert!(service.customer_named(b"acme").unwrap().is_dry_run);
@@ -301,4 +323,113 @@ fn stream_ends_with_the_lease_of_its_task() {
     service.handle_timeout(at(6_000) + Duration::from_secs(61));
     assert_eq!(task.queue.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
     assert_eq!(task.report(&mut service, at(70_000), Vec::new()).unwrap_err(), StreamError::Lease);
+}
+
+/// A limit of acme, and the tasks of a service, which all have the former one.
+fn change(service: &mut Service, now: u64, limit: u64) {
+    service.set_override(at(now), b"acme", Override { limit, until: at(1_000_000) });
+}
+
+fn acme(limits: &Limits) -> u64 {
+    limits.named.iter().find(|of| of.name == b"acme").unwrap().limit
+}
+
+#[test]
+fn one_task_tries_new_limits_before_all_get_them() {
+    let mut service = service();
+    let mut tasks = ["a", "b", "c"].map(|name| Task::join(&mut service, at(6_000), &hello(name)));
+    change(&mut service, 6_100, 2_000_000);
+    let [first, others @ ..] = &mut tasks;
+    assert_eq!(acme(&first.limits()), 2_000_000);
+    assert_eq!(others.each_mut().map(Task::next), [None, None]);
+    assert_eq!(service.trying().unwrap(), [Arc::from("a")]);
+    let mut late = Task::join_with(&mut service, at(6_200), &hello("late"), 1_000_000);
+    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 1_000_000, "the last good one is in force");
+    first.try_limits(&mut service, 6_100);
+    for task in others.iter_mut().chain([first, &mut late]) {
+        assert_eq!(acme(&task.limits()), 2_000_000);
+    }
+    assert_eq!((service.trying(), service.outcome()), (None, Some(&Outcome::Applied)));
+    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 2_000_000);
+}
+
+#[test]
+fn limits_that_break_two_tasks_reach_no_other() {
+    let mut service = service();
+    let mut tasks = ["a", "b", "c"].map(|name| Task::join(&mut service, at(6_000), &hello(name)));
+    change(&mut service, 6_100, 2_000_000);
+    for (at_, now) in [(0, 6_150), (1, 6_200)] {
+        assert_eq!(acme(&tasks[at_].limits()), 2_000_000);
+        service.leave(tasks[at_].id);
+        assert!(service.poll_timeout() <= at(now));
+        service.handle_timeout(at(now));
+        // It crashed, and returns.
+        tasks[at_] = Task::join_with(&mut service, at(now), &hello(["a", "b"][at_]), 1_000_000);
+    }
+    let refused = Outcome::Refused(vec![Arc::from("a"), Arc::from("b")]);
+    assert_eq!((service.trying(), service.outcome()), (None, Some(&refused)));
+    assert_eq!(acme(&tasks[2].limits()), 1_000_000);
+    assert_eq!(service.customer_named(b"acme").unwrap().by_operator, None);
+    assert_eq!((service.counts().applied, service.counts().refused), (0, 1));
+    // The next change does not bring the bad one back.
+    service.set_override(at(7_000), b"web", Override { limit: 5, until: at(1_000_000) });
+    let messages = tasks.iter_mut().flat_map(|task| std::iter::from_fn(|| task.next()));
+    let tried = messages.filter_map(|message| match message {
+        FromOwner::Limits(limits) if limits.named.len() == 2 => Some(acme(&limits)),
+        _ => None,
+    });
+    assert_eq!(tried.collect::<Vec<_>>(), [1_000_000]);
+}
+
+#[test]
+fn end_of_a_change_needs_no_trial() {
+    let mut service = service();
+    change(&mut service, 6_000, 0);
+    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 0, "there is no task");
+    let mut task = Task::join(&mut service, at(6_000), &hello("a"));
+    change(&mut service, 6_100, 1);
+    assert_eq!(acme(&task.limits()), 1);
+    service.end_override(at(6_200), b"acme");
+    assert_eq!(acme(&task.limits()), 1_000_000);
+    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 1_000_000);
+    task.try_limits(&mut service, 6_100);
+    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 1_000_000, "the trial had its end too");
+}
+
+#[test]
+fn limits_and_assignments_without_sense_are_refused_by_tasks() {
+    let limit = |name: &[u8], limit| crate::message::Limit { name: name.into(), limit, dry_run: false };
+    let good = || Limits { epoch: 1, tasks: 3, others: Some(limit(b"", 5)), named: vec![limit(b"acme", 1 << 50)] };
+    let read =
+        |limits: &Limits| convert::to_limits(limits, |name| name.len() as u64).map_err(|error| error.to_string());
+    assert_eq!(read(&good()).unwrap().named.len(), 1);
+    for (bad, field) in [
+        (Limits { tasks: 0, ..good() }, "limits.tasks"),
+        (Limits { others: Some(limit(b"", u64::MAX)), ..good() }, "limits.limit"),
+        (Limits { named: vec![limit(b"acme", (1 << 50) + 1)], ..good() }, "limits.limit"),
+        (Limits { named: vec![limit(&[b'x'; 300], 1)], ..good() }, "limits.named.name"),
+        (Limits { named: vec![limit(b"acme", 1); 4_001], ..good() }, "limits.named"),
+    ] {
+        assert!(read(&bad).unwrap_err().starts_with(&format!("{field}:")), "{:?}", read(&bad));
+    }
+    let entry = || AssignmentEntry { id: 1, limit: 1_000, rate: 1_000, credit: 500, cut: None };
+    let good = || Assignment { epoch: 1, number: 1, answers: 0, lease_ms: 60_000, tasks: 3, entries: vec![entry()] };
+    let read = |assignment: &Assignment| convert::to_assignment(assignment).map_err(|error| error.to_string());
+    assert!(read(&good()).is_ok());
+    let with = |entry| Assignment { entries: vec![entry], ..good() };
+    for (bad, field) in [
+        (Assignment { lease_ms: 0, ..good() }, "assignment.lease_ms"),
+        (Assignment { lease_ms: u32::MAX, ..good() }, "assignment.lease_ms"),
+        (Assignment { tasks: 0, ..good() }, "assignment.tasks"),
+        (with(AssignmentEntry { limit: u64::MAX, ..entry() }), "assignment.entries.limit"),
+        (with(AssignmentEntry { rate: u32::MAX, ..entry() }), "assignment.entries.rate"),
+        (with(AssignmentEntry { credit: u32::MAX, ..entry() }), "assignment.entries.credit"),
+        (with(AssignmentEntry { cut: Some(Cut { rank: 4, part: 0.5 }), ..entry() }), "assignment.entries.cut.rank"),
+        (
+            with(AssignmentEntry { cut: Some(Cut { rank: 1, part: f32::NAN }), ..entry() }),
+            "assignment.entries.cut.part",
+        ),
+    ] {
+        assert!(read(&bad).unwrap_err().starts_with(&format!("{field}:")), "{:?}", read(&bad));
+    }
 }
