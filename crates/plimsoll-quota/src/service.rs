@@ -207,7 +207,7 @@ impl Service {
         let task = self.owner.join(now, &message, former)?;
         self.streams += 1;
         dictionary.iter().for_each(|(customer, _)| self.customers[customer.0 as usize].streams += 1);
-        let limits = FromOwner::Limits(self.limits.message(self.epoch, self.owner.tasks()));
+        let limits = FromOwner::Limits(self.limits.message(self.epoch, self.owner.fleet()));
         // The queue is new.
         let _ = queue.try_send(ToTask { message: Some(limits) });
         let instance: Arc<str> = hello.instance.as_str().into();
@@ -521,7 +521,7 @@ impl Service {
                 RolloutStep::Wait => return,
                 RolloutStep::Try(task) => {
                     let Some(next) = &self.next else { return };
-                    let message = FromOwner::Limits(next.message(self.epoch, self.owner.tasks()));
+                    let message = FromOwner::Limits(next.message(self.epoch, self.owner.fleet()));
                     let of = self.tasks.get(&task).and_then(|task| Some((&task.instance, task.stream.as_ref()?)));
                     let Some((instance, stream)) = of else { return };
                     self.tried.push(Arc::clone(instance));
@@ -568,7 +568,7 @@ impl Service {
                 self.owner.set_limit(CustomerId(at), self.limits.at_owner(&customer.name));
             }
         }
-        let message = self.limits.message(self.epoch, self.owner.tasks());
+        let message = self.limits.message(self.epoch, self.owner.fleet());
         let message = ToTask { message: Some(FromOwner::Limits(message)) };
         let streams = self.tasks.iter().filter_map(|(id, task)| Some((*id, task.stream.as_ref()?)));
         let slow: Vec<TaskId> =

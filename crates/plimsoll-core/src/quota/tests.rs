@@ -356,6 +356,26 @@ fn new_owner_is_sure_when_all_tasks_are_back() {
 }
 
 #[test]
+fn floors_of_returning_tasks_are_within_the_limit() {
+    let mut fleet = Fleet::new(50, 1_000_000);
+    (0..50).for_each(|at| fleet.connect(at));
+    fleet.settle(6_000, |_| ());
+    fleet.owner = Owner::new(fleet.now, OwnerConfig::default());
+    fleet.customer = fleet.owner.add_customer(fleet.now, 1_000_000);
+    for at in 0..50 {
+        fleet.tasks[at].holder.disconnect();
+        fleet.tasks[at].id = None;
+        fleet.tasks[at].messages.clear();
+    }
+    for at in 0..49 {
+        fleet.connect(at);
+        fleet.settle(1_200, |_| ());
+        let rates: f64 = (0..50).map(|at| fleet.tasks[at].holder.account(CustomerId(0)).rate()).sum();
+        assert!(rates < 25_000.0, "2% of the limit are floors, and {at} tasks have {rates}");
+    }
+}
+
+#[test]
 fn stream_without_answers_ends_before_the_even_part_is_used() {
     let mut fleet = Fleet::new(2, 1_000_000);
     (0..2).for_each(|at| fleet.connect(at));

@@ -256,6 +256,7 @@ impl Owner {
         for customer in lowered {
             self.release(now, id.0, customer, report.acknowledged);
         }
+        let tasks = self.fleet();
         let mut entries = Vec::new();
         let mut next = 0;
         for entry in &report.entries {
@@ -277,7 +278,7 @@ impl Owner {
             let (rule, pool) = (of.rule(), pool(of, self.unsure_until.is_some()));
             let is_changed = of.grant(now, place, &rule, pool);
             if entry.unused > 0 {
-                of.give_back(now, place, entry.unused, elapsed, self.joined);
+                of.give_back(now, place, entry.unused, elapsed, tasks);
             }
             let credit = of.take_credit(now, entry.lacking, pool);
             let is_new = of.entries[place].number == 0;
@@ -350,6 +351,13 @@ impl Owner {
     #[must_use]
     pub fn tasks(&self) -> u32 {
         self.joined
+    }
+
+    /// Tasks that share the floors: those that joined, and while tasks of before are not back, these too.
+    #[must_use]
+    pub fn fleet(&self) -> u32 {
+        let expected = if self.is_unsure() { self.expected } else { 0 };
+        self.joined.max(expected).max(1)
     }
 
     /// The state of a customer.
@@ -460,7 +468,7 @@ impl Owner {
 
     fn assignment(&self, id: u32, number: u32, entries: Vec<AssignmentEntry>) -> Assignment {
         let answers = self.tasks[id as usize].as_ref().map_or(0, |task| task.reported);
-        Assignment { number, answers, lease: self.config.lease, tasks: self.joined, entries }
+        Assignment { number, answers, lease: self.config.lease, tasks: self.fleet(), entries }
     }
 
     fn drop_idle(&mut self, now: Timestamp, id: u32, customer: u32) {
