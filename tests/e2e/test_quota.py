@@ -145,6 +145,10 @@ service = "default"
     refused_id = json.loads(run([*ask, "--customer", "acme", "--json"], 20).stdout)["requests"][0]["id"]
     told = run([*ask, refused_id], 20).stdout
     assert "quota: limit over the fleet: " in told and "of 0.1 CPUs" in told, told
+    (cluster,) = proxy.admin.json("/api/v1/throttling")["clusters"]
+    acme, web = ({of["name"]: of for of in cluster["customers"]}[name] for name in ("acme", "web"))
+    assert acme["fleet_limit_cpus"] == 0.1 and 0 < acme["fleet_used_cpus"] < 0.13 and acme["fleet_rate_cpus"] <= 0.1, acme
+    assert "fleet_limit_cpus" not in web, web
 
     # Without the table there is no limit over the fleet.
     path = next(fleet.directory.glob("plimsoll-*.toml"))

@@ -6,12 +6,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use plimsoll_core::quota::{Cut, FleetStanding};
 use plimsoll_core::shedding::{Class, Share, Summary, Tally, Verdict, Window};
 use plimsoll_core::signal::Signal;
 use plimsoll_core::{Criticality, Rejection, Speed};
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
+
+/// µCPU of a CPU.
+const MICRO: f64 = 1e6;
 
 /// The windows of a shedding report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -159,6 +163,37 @@ pub struct CustomerView {
     pub soft_limit_cpus: f64,
     /// Largest number of CPUs that it may use; `null` without a limit.
     pub hard_limit_cpus: Option<f64>,
+    /// Its limit over a fleet.
+    #[serde(flatten)]
+    pub fleet: Option<FleetView>,
+}
+
+/// A customer's limit over a fleet, and the part of it at this task.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FleetView {
+    /// The limit over all tasks, in CPUs.
+    pub fleet_limit_cpus: f64,
+    /// The part of it that this task may use.
+    pub fleet_rate_cpus: f64,
+    /// CPUs that the customer uses of it at this task.
+    pub fleet_used_cpus: f64,
+    /// The criticality that is admitted in part at all tasks; all below it are refused. `null`: none is.
+    pub fleet_cut: Option<&'static str>,
+    /// The admitted part of that criticality.
+    pub fleet_cut_admitted: Option<f32>,
+}
+
+impl From<FleetStanding> for FleetView {
+    fn from(of: FleetStanding) -> Self {
+        let cut = (of.cut != Cut::NONE).then_some(of.cut);
+        Self {
+            fleet_limit_cpus: rounded(of.limit as f64 / MICRO),
+            fleet_rate_cpus: rounded(of.rate / MICRO),
+            fleet_used_cpus: rounded(of.used / MICRO),
+            fleet_cut: cut.map(|cut| Criticality::ALL[cut.rank].name()),
+            fleet_cut_admitted: cut.map(|cut| cut.part),
+        }
+    }
 }
 
 impl SheddingView {
@@ -273,7 +308,12 @@ impl From<&Share> for ShareView {
 
 impl From<&Share> for CustomerView {
     fn from(share: &Share) -> Self {
-        Self { share: share.into(), soft_limit_cpus: share.quota.share.as_f64(), hard_limit_cpus: share.quota.most }
+        Self {
+            share: share.into(),
+            soft_limit_cpus: share.quota.share.as_f64(),
+            hard_limit_cpus: share.quota.most,
+            fleet: share.fleet.map(FleetView::from),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use core::time::Duration;
 
 use super::{Label, REASONS};
 use crate::admit::Quota;
+use crate::quota::FleetStanding;
 use crate::rng::spread;
 use crate::{Rejection, Timestamp, decay};
 
@@ -59,6 +60,10 @@ pub struct Share {
     pub shed_cost: f64,
     /// Limits of the customer at its last request; unlimited for a route.
     pub quota: Quota,
+    /// Its number at the gate.
+    pub key: u64,
+    /// Its limit over a fleet and the part of this task: the gate adds it.
+    pub fleet: Option<FleetStanding>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -153,10 +158,11 @@ impl HeavyHitters {
         // After an hour of silence nothing is left that is worth reporting.
         let reported = entries.into_iter().filter(|entry| entry.counts[0] > 1e-6).take(count);
         reported
-            .map(|Entry { name, counts, shed, quota, .. }| {
+            .map(|Entry { key, name, counts, shed, quota, .. }| {
                 let [offered, offered_cost, shed_cost] = counts.map(|count| count * per_second);
                 let shed_by = shed.map(|count| count * per_second);
-                Share { name, offered, offered_cost, shed_by, shed: shed_by.iter().sum(), shed_cost, quota }
+                let shed = shed_by.iter().sum();
+                Share { name, offered, offered_cost, shed_by, shed, shed_cost, quota, key, fleet: None }
             })
             .collect()
     }

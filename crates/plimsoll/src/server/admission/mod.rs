@@ -317,7 +317,13 @@ impl<S: Signals> Admission<S> {
     /// The shedding report.
     #[must_use]
     pub fn shedding_report(&self) -> Summary {
-        self.shedding.lock().summary(self.gate.now())
+        let mut summary = self.shedding.lock().summary(self.gate.now());
+        self.gate.with_limiter(&mut |now, limiter| {
+            for customer in &mut summary.customers {
+                customer.fleet = limiter.standing(now, customer.key);
+            }
+        });
+        summary
     }
 }
 
