@@ -32,6 +32,7 @@ const OTHER_SUBJECTS: &[(&str, &[&str], &str)] = &[
     ("plimsoll-sim/src/scenario/choices.rs", &["lame-duck", "overloaded"], "choices of a scenario"),
     ("plimsoll-sim/src/scenario/mod.rs", &["quota"], "kinds of a scenario"),
     ("plimsoll-sim/src/scenario/quota.rs", &["customers"], "keys of a scenario"),
+    ("plimsoll-sim/src/scenario/quota_check.rs", &["customers"], "keys of a scenario"),
     ("plimsoll-sim/src/scenario/shedding.rs", &["customers"], "keys of a scenario"),
     ("plimsoll/src/client/failed_attempt.rs", &["deadline", "throttled"], "reasons against a retry"),
     ("plimsoll/src/server/lifecycle.rs", &["lame-duck"], "phases of a server"),

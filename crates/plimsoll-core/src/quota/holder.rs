@@ -8,13 +8,14 @@
 //! No clock is shared: the owner's lease lasts from its receipt of the report, which is later. The
 //! rates of the fallback are reported when the task joins again, as any other, so that the owner counts
 //! them. So a stream that brings no answer for so long is over: its owner does not know the even part.
+//! A task that joins in those 2 s reports the even part as held: without an answer it uses it soon.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::{Account, Assignment, AssignmentEntry, CustomerId, Hello, Report};
+use super::{Account, Assignment, AssignmentEntry, CustomerId, Hello, Hold, Report, granted};
 use crate::Timestamp;
 
 /// Time between two reports.
@@ -199,7 +200,12 @@ impl Holder {
         self.dropped.clear();
         self.customers().for_each(|(_, account)| account.on_connect());
         let tasks = self.until.map(|_| self.tasks);
-        Hello { cpus, tasks, holds: self.customers().filter_map(|(id, account)| account.hold(id)).collect() }
+        let (count, is_cautious) = (self.tasks, self.fallback == Fallback::Cautious);
+        let hold = |(customer, account): (CustomerId, &mut Account)| match account.limit() {
+            Some(limit) if is_cautious => Some(Hold { customer, rate: even_part(limit, count) }),
+            _ => account.hold(customer),
+        };
+        Hello { cpus, tasks, holds: self.customers().filter_map(hold).collect() }
     }
 
     /// Whether there is a stream. One without an answer until the fallback to the even part is over.
@@ -311,6 +317,11 @@ impl CustomerId {
     pub(super) const fn place(self) -> usize {
         (self.0 & ((1 << PLACE_BITS) - 1)) as usize
     }
+}
+
+/// The part of a limit that each of some tasks uses without owner, in µCPU.
+fn even_part(limit: u64, tasks: u32) -> u32 {
+    (granted(limit) / u64::from(tasks.max(1))).min(u64::from(u32::MAX)) as u32
 }
 
 /// Whether the customer of an assignment is there, or was removed and gets nothing.

@@ -198,6 +198,26 @@ fn new_owner_distributes_what_tasks_hold_until_a_lease_has_passed() {
 }
 
 #[test]
+fn task_that_joins_after_its_lease_reports_the_even_part() {
+    let mut fleet = Fleet::new(2, 1_000_000);
+    (0..2).for_each(|at| fleet.connect(at));
+    fleet.settle(20_000, |fleet| {
+        fleet.offer(0, 20_000.0);
+        fleet.offer(1, 1.0);
+    });
+    (0..2).for_each(|at| fleet.disconnect(at));
+    let mut holds = |ms| {
+        fleet.pass(ms);
+        let hello = fleet.tasks[1].holder.connect(fleet.now, 1.0);
+        fleet.tasks[1].holder.disconnect();
+        (fleet.tasks[1].holder.fallback(), hello.holds.iter().map(|hold| hold.rate).sum::<u32>())
+    };
+    assert_eq!(holds(50_000), (Fallback::None, 0), "the other task has all of the limit");
+    assert_eq!(holds(11_000), (Fallback::Cautious, 490_000));
+    assert_eq!(holds(2_000), (Fallback::Even, 490_000));
+}
+
+#[test]
 fn first_start_is_over_after_five_seconds() {
     let mut fleet = Fleet::new(1, 1_000_000);
     fleet.connect(0);

@@ -7,11 +7,24 @@
 use crate::scenario::EXTREMES;
 
 /// Metrics by the last part of their names, with their units.
-const UNITS: [(&str, &[&str]); 12] = [
+const UNITS: [(&str, &[&str]); 13] = [
     ("ms", &["p50", "p90", "p99", "mean_latency", "delay_max", "settled_after"]),
     ("s", &["last", "recovered_after"]),
     ("CPU-s", &["most_in_a_second"]),
-    ("1/s", &["answered_per_second", "useful_per_second", "shed_per_second", "late_per_second", "sends_per_client"]),
+    (
+        "1/s",
+        &[
+            "answered_per_second",
+            "useful_per_second",
+            "shed_per_second",
+            "late_per_second",
+            "sends_per_client",
+            "reports_per_task_second",
+            "assignments_per_task_second",
+            "entries_per_second",
+        ],
+    ),
+    ("per message", &["entries_per_report", "entries_per_assignment"]),
     (
         "share",
         &[
@@ -31,6 +44,8 @@ const UNITS: [(&str, &[&str]); 12] = [
             "served_share",
             "failed_share",
             "refused_share",
+            "refused_below_limit",
+            "held_over_limit_share",
             "even_share",
             "share",
             "cpu",
@@ -63,6 +78,9 @@ const UNITS: [(&str, &[&str]); 12] = [
             "offered_of_limit",
             "used_of_limit",
             "used_of_limit_max",
+            "used_of_limit_when_over",
+            "held_of_limit",
+            "held_of_limit_max",
             "replaced_most_over_mean",
             "unreplaced_most_over_mean",
         ],

@@ -18,6 +18,7 @@ mod choices;
 mod fleet;
 mod fleet_check;
 mod quota;
+mod quota_check;
 mod shedding;
 mod shedding_check;
 mod spill;

@@ -1,20 +1,23 @@
-//! The settings of a quota experiment in a scenario file, and the rules over several of them.
+//! The settings of a quota experiment in a scenario file.
 //!
 //! The meaning and the default of each setting stand beside the code
-//! ([`experiment::quota::plan`](crate::experiment::quota::plan)).
+//! ([`experiment::quota::plan`](crate::experiment::quota::plan)). Rules over several settings are in
+//! [`quota_check`](super::quota_check).
 
 use std::time::Duration;
 
-use plimsoll_config::{Checker, Flaw, SpanOrOff, Table, Variants, Visitor};
+use plimsoll_config::{Flaw, SpanOrOff, Table, Variants, Visitor};
 
-use super::budget::{self, MOST_EVENTS, MOST_PARTIES, budget};
+use super::Experiment;
+use super::budget::MOST_PARTIES;
 use super::fleet::within_reason;
-use super::fleet_check::{gives_way, names, one_for_each_phase, phase_times};
 use super::shedding::CRITICALITY;
-use super::{Experiment, Kind, Settings};
-use crate::experiment::quota::metric_names;
-use crate::experiment::quota::plan::{Arm, Customer, Outage, Plan, Rule, Source, Spread};
+use crate::experiment::quota::plan::{Accidents, Arm, Customer, Outage, Plan, Rule, Source, Spread};
 
+/// Servers of the last level of a tree.
+const MOST_SERVERS: f64 = 1e4;
+/// Levels of servers: the refresh halves at each.
+const MOST_LEVELS: u32 = 6;
 /// The settings of a plan, at the root of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct QuotaFile(pub(super) Plan);
@@ -33,6 +36,7 @@ impl Table for QuotaFile {
         visitor.tables("sources", &mut plan.sources);
         visitor.tables("phases", &mut plan.phases);
         visitor.tables("outages", &mut plan.outages);
+        visitor.table("accidents", &mut plan.accidents);
         visitor.tables("arms", &mut plan.arms);
     }
 }
@@ -41,6 +45,7 @@ impl Table for Customer {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("name", &mut self.name);
         visitor.required("limit", &mut self.limit);
+        visitor.value("count", &mut self.count);
     }
 }
 
@@ -53,6 +58,7 @@ impl Table for Source {
         visitor.value("cost", &mut self.cost);
         visitor.value("loads", &mut self.loads);
         visitor.value("spread", &mut self.spread);
+        visitor.value("skew", &mut self.skew);
     }
 }
 
@@ -60,6 +66,17 @@ impl Table for Outage {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("at", &mut self.at);
         visitor.required("lasts", &mut self.lasts);
+    }
+}
+
+impl Table for Accidents {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.optional("every", &mut self.every);
+        visitor.value("spikes", &mut self.spikes);
+        visitor.value("spike", &mut self.spike);
+        visitor.value("losses", &mut self.losses);
+        visitor.value("longest", &mut self.longest);
+        visitor.value("elections", &mut self.elections);
     }
 }
 
@@ -74,7 +91,9 @@ impl Variants for Spread {
     const NOUN: &'static str = "a choice of tasks";
 
     fn all() -> Vec<(&'static str, Self)> {
-        [Self::Even, Self::BURSTS, Self::MOVING, Self::Uneven].map(|spread| (spread.name(), spread)).into()
+        [Self::Even, Self::BURSTS, Self::MOVING, Self::Uneven, Self::DRIFTING]
+            .map(|spread| (spread.name(), spread))
+            .into()
     }
 
     fn name(&self) -> &'static str {
@@ -83,6 +102,7 @@ impl Variants for Spread {
             Self::Bursts { .. } => "bursts",
             Self::Moving { .. } => "moving",
             Self::Uneven => "uneven",
+            Self::Drifting { .. } => "drifting",
         }
     }
 
@@ -97,6 +117,10 @@ impl Variants for Spread {
                 visitor.value("tasks", tasks);
                 visitor.value("every", every);
             }
+            Self::Drifting { every, by } => {
+                visitor.value("every", every);
+                visitor.value("by", by);
+            }
         }
     }
 
@@ -110,7 +134,7 @@ impl Variants for Spread {
                 }
                 Ok(())
             }
-            Self::Moving { every, .. } => within_reason("every", *every),
+            Self::Moving { every, .. } | Self::Drifting { every, .. } => within_reason("every", *every),
         }
     }
 }
@@ -119,7 +143,7 @@ impl Variants for Rule {
     const NOUN: &'static str = "a rule for limits";
 
     fn all() -> Vec<(&'static str, Self)> {
-        [Self::LEASES, Self::Even, Self::WEIGHTS].map(|rule| (rule.name(), rule)).into()
+        [Self::LEASES, Self::Even, Self::WEIGHTS, Self::DOORMAN].map(|rule| (rule.name(), rule)).into()
     }
 
     fn name(&self) -> &'static str {
@@ -127,6 +151,7 @@ impl Variants for Rule {
             Self::Leases { .. } => "leases",
             Self::Even => "even",
             Self::Weights { .. } => "weights",
+            Self::Doorman { .. } => "doorman",
         }
     }
 
@@ -138,114 +163,48 @@ impl Variants for Rule {
             }
             Self::Even => {}
             Self::Weights { every } => visitor.value("every", every),
+            Self::Doorman { levels, branches, refresh, lease } => {
+                visitor.value("levels", levels);
+                visitor.value("branches", branches);
+                visitor.value("refresh", refresh);
+                visitor.value("lease", lease);
+            }
         }
     }
 
     fn check(&self) -> Result<(), Flaw> {
-        let (key, span) = match self {
-            Self::Leases { lease, .. } => ("lease", *lease),
-            Self::Weights { every } => ("every", *every),
-            Self::Even => return Ok(()),
-        };
-        if span < Duration::from_millis(100) {
-            let reason = format!("{key} is shorter than a message takes");
-            return Err(Flaw::new(reason, "write at least \"100ms\""));
+        match self {
+            Self::Leases { lease, .. } => longer_than_a_message("lease", *lease),
+            Self::Weights { every } => longer_than_a_message("every", *every),
+            Self::Even => Ok(()),
+            Self::Doorman { levels, branches, refresh, lease } => {
+                longer_than_a_message("refresh", *refresh)?;
+                longer_than_a_message("lease", *lease)?;
+                if lease <= refresh {
+                    let reason = "lease is over before it is refreshed";
+                    return Err(Flaw::new(reason, "make lease longer than refresh"));
+                }
+                let last = f64::from(branches.get()).powf(f64::from(levels.get()) - 1.0);
+                if last > MOST_SERVERS || levels.get() > MOST_LEVELS {
+                    let help = format!("lower branches, or levels to at most {MOST_LEVELS}");
+                    return Err(Flaw::new("the tree has too many servers", help));
+                }
+                Ok(())
+            }
         }
-        within_reason(key, span)
     }
+}
+
+fn longer_than_a_message(key: &str, span: Duration) -> Result<(), Flaw> {
+    if span < Duration::from_millis(100) {
+        let reason = format!("{key} is shorter than a message takes");
+        return Err(Flaw::new(reason, "write at least \"100ms\""));
+    }
+    within_reason(key, span)
 }
 
 impl From<QuotaFile> for Experiment {
     fn from(file: QuotaFile) -> Self {
         Self::Quota(Box::new(file.0))
-    }
-}
-
-impl Settings for QuotaFile {
-    const KIND: Kind = Kind::Quota;
-
-    fn check(&mut self, checker: &mut Checker<'_>) {
-        let plan = &mut self.0;
-        times(plan, checker);
-        phase_times(&plan.phases, plan.duration, plan.warmup, checker);
-        budget(checker, "tasks", "tasks", f64::from(plan.tasks.get()), MOST_PARTIES);
-        customers(plan, checker);
-        sources(plan, checker);
-        if plan.arms.is_empty() {
-            let mend = "add [[arms]] with name = \"leases\" and rule = \"leases\"";
-            checker.report("arms", "there is no arm", mend);
-        }
-        names(checker, "arms", plan.arms.iter().map(|arm| &*arm.name));
-    }
-
-    fn metrics(&self) -> Vec<String> {
-        metric_names(&self.0)
-    }
-}
-
-fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
-    let duration = plan.duration;
-    let spans = [("duration", duration), ("delay", plan.delay), ("reconnect", plan.reconnect)];
-    for (key, span) in spans {
-        if let Err(flaw) = within_reason(key, span) {
-            checker.report(key, flaw.reason, flaw.help);
-        }
-    }
-    gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
-    gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
-    gives_way(checker, "span", &mut plan.span, duration, 6);
-    budget::samples(checker, "sample_every", plan.sample_every, duration);
-    for (i, Outage { at, lasts }) in plan.outages.iter().enumerate() {
-        let before = i.checked_sub(1).map(|i| plan.outages[i].at + plan.outages[i].lasts);
-        for (key, span) in [("at", *at), ("lasts", *lasts)] {
-            if let Err(flaw) = within_reason(key, span) {
-                checker.report(format!("outages[{i}].{key}"), flaw.reason, flaw.help);
-            }
-        }
-        if before.is_some_and(|before| *at <= before) {
-            checker.report(format!("outages[{i}].at"), "the outage before lasts until then", "write a later time");
-        }
-    }
-}
-
-fn customers(plan: &Plan, checker: &mut Checker<'_>) {
-    if plan.customers.is_empty() {
-        checker.report("customers", "there is no customer", "add [[customers]] with name = \"acme\" and limit = 1");
-    }
-    names(checker, "customers", plan.customers.iter().map(|customer| &*customer.name));
-    for (i, Customer { limit, .. }) in plan.customers.iter().enumerate() {
-        if !(1e-3..=1e6).contains(limit) {
-            let path = format!("customers[{i}].limit");
-            checker.report(path, format!("{limit} is no limit"), "write a number of CPUs from 0.001 to 1000000");
-        }
-    }
-}
-
-fn sources(plan: &Plan, checker: &mut Checker<'_>) {
-    if plan.sources.is_empty() {
-        let mend = "add [[sources]] with name = \"users\", customer = \"acme\" and rate = 100";
-        checker.report("sources", "there is no source of requests", mend);
-    }
-    let customers = plan.customers.iter().map(|customer| &*customer.name);
-    names(checker, "sources", plan.sources.iter().map(|source| &*source.name).chain(customers));
-    for (i, Source { customer, rate, cost, loads, .. }) in plan.sources.iter().enumerate() {
-        let path = |key: &str| format!("sources[{i}].{key}");
-        if !plan.customers.iter().any(|known| known.name == *customer) {
-            let mend = "write the name of one of [[customers]]";
-            checker.report(path("customer"), format!("there is no customer \"{customer}\""), mend);
-        }
-        if !(*rate > 0.0 && rate.is_finite()) {
-            checker.report(path("rate"), "nothing ever arrives", "write a number above 0, in requests per second");
-        }
-        if let Err(flaw) = within_reason("cost", *cost) {
-            checker.report(path("cost"), flaw.reason, flaw.help);
-        }
-        one_for_each_phase(checker, &path("loads"), loads.len(), plan.phases.len());
-        if loads.iter().any(|load| !(0.0..=1e6).contains(load)) {
-            checker.report(path("loads"), "a load is out of range", "write numbers from 0 to 1000000");
-        }
-        let highest = plan.phases.iter().enumerate().map(|(at, phase)| phase.load * loads.get(at).unwrap_or(&1.0));
-        let requests = rate * highest.fold(1.0, f64::max) * plan.duration.as_secs_f64();
-        budget(checker, path("rate"), "requests", requests, MOST_EVENTS);
     }
 }

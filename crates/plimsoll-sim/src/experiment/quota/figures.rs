@@ -1,6 +1,7 @@
 //! The figures of a quota experiment: the use of each customer over time.
 
 use super::Measured;
+use super::measure::Use;
 use super::plan::Plan;
 use crate::experiment::windows::marks;
 use crate::findings::{Axis, Figure, Series, SeriesKind, slug};
@@ -13,7 +14,10 @@ fn use_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
     let every = plan.sample_every.as_secs_f64();
     let of_customer = |(at, customer): (usize, &super::plan::Customer)| {
         let samples = (1..).map(f64::from).zip(&of.measure.cpu.by_sample);
-        let points = samples.map(|(i, cpu)| (i * every, 100.0 * cpu[at].used / 1e6 / every / customer.limit));
+        let customers = of.measure.customers.at(at);
+        let limit = customer.limit * customers.len() as f64;
+        let used = |cpu: &[Use]| cpu[customers.clone()].iter().map(|cpu| cpu.used).sum::<f64>();
+        let points = samples.map(|(i, cpu)| (i * every, 100.0 * used(cpu) / 1e6 / every / limit));
         Series { name: customer.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
     };
     Figure {

@@ -1,10 +1,12 @@
 //! The metrics of a quota experiment.
 
-use super::measure::{Cpu, Measure, Tally};
-use super::plan::Plan;
+use super::group::{group, of_customer};
+use super::measure::{Measure, Tally};
+use super::messages::Messages;
+use super::plan::{Plan, Rule};
 use super::{Measured, figures};
 use crate::experiment::counts::ratio;
-use crate::experiment::windows::{Window, windows};
+use crate::experiment::windows::windows;
 use crate::findings::Findings;
 
 /// The names of all metrics that the plan gives.
@@ -18,8 +20,11 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
                 names.extend(OF_REQUESTS.iter().map(|(name, _)| format!("{prefix}.{}.{name}", source.name)));
             }
             for customer in &plan.customers {
-                names.extend(OF_CUSTOMER.iter().map(|name| format!("{prefix}.{}.{name}", customer.name)));
+                names.extend(
+                    of_customer(customer, arm.rule).map(|(name, _)| format!("{prefix}.{}.{name}", customer.name)),
+                );
             }
+            names.extend(of_messages(arm.rule).map(|(name, _)| format!("{prefix}.{name}")));
         }
         names.push(format!("{}.events", arm.name));
     }
@@ -30,7 +35,7 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
 pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     let mut findings = Findings::default();
     for of in measured {
-        let Measure { course, requests, cpu, .. } = &of.measure;
+        let Measure { course, requests, messages, .. } = &of.measure;
         for (at, window) in course.windows.iter().enumerate() {
             let prefix = window.prefix(&of.arm.name);
             for (source, tally) in plan.sources.iter().zip(&requests.by_window[at]) {
@@ -38,11 +43,16 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
                     findings.metric(format!("{prefix}.{}.{name}", source.name), metric(tally));
                 }
             }
-            for (i, customer) in plan.customers.iter().enumerate() {
-                let metrics = of_customer(&of.measure, window, i, cpu.by_window[at][i], customer.limit);
-                for (name, metric) in OF_CUSTOMER.iter().zip(metrics) {
-                    findings.metric(format!("{prefix}.{}.{name}", customer.name), metric);
+            for (place, customer) in plan.customers.iter().enumerate() {
+                let Some(group) = group(&of.measure, at, window, place) else { continue };
+                for (name, metric) in of_customer(customer, of.arm.rule) {
+                    findings.metric(format!("{prefix}.{}.{name}", customer.name), metric(&group));
                 }
+            }
+            let rate = f64::from(plan.tasks.get()) * window.seconds();
+            let is_asked = requests.by_window[at].iter().any(|tally| tally.arrived > 0);
+            for (name, metric) in of_messages(of.arm.rule).filter(|_| is_asked) {
+                findings.metric(format!("{prefix}.{name}"), metric(&messages.by_window[at][0], rate));
             }
         }
         findings.metric(format!("{}.events", of.arm.name), of.events as f64);
@@ -58,12 +68,22 @@ type OfRequests = fn(&Tally) -> Option<f64>;
 const OF_REQUESTS: [(&str, OfRequests); 2] =
     [("requests", |tally| Some(tally.arrived as f64)), ("refused_share", |tally| ratio(tally.refused, tally.arrived))];
 
-/// Metrics of a customer, over its limit.
-const OF_CUSTOMER: [&str; 3] = ["offered_of_limit", "used_of_limit", "used_of_limit_max"];
+/// Of messages, and the tasks times seconds of the window.
+type OfMessages = fn(&Messages, f64) -> Option<f64>;
 
-fn of_customer(measure: &Measure, window: &Window, customer: usize, cpu: Cpu, limit: f64) -> [Option<f64>; 3] {
-    let is_asked = cpu.offered > 0.0;
-    let over = |cpu: f64| is_asked.then(|| cpu / 1e6 / window.seconds() / limit);
-    let highest = measure.highest(window, customer).filter(|_| is_asked);
-    [over(cpu.offered), over(cpu.used), highest.map(|highest| highest / limit)]
+/// Metrics of messages.
+const OF_MESSAGES: [(&str, OfMessages); 4] = [
+    ("reports_per_task_second", |messages, rate| Some(messages.reports as f64 / rate)),
+    ("assignments_per_task_second", |messages, rate| Some(messages.assignments as f64 / rate)),
+    ("entries_per_report", |messages, _| ratio(messages.reported, messages.reports)),
+    ("entries_per_assignment", |messages, _| ratio(messages.assigned, messages.assignments)),
+];
+
+fn of_messages(rule: Rule) -> impl Iterator<Item = (&'static str, OfMessages)> {
+    OF_MESSAGES.into_iter().filter(move |_| has_messages(rule))
+}
+
+/// Whether tasks send messages that are counted.
+pub(super) const fn has_messages(rule: Rule) -> bool {
+    matches!(rule, Rule::Leases { .. } | Rule::Doorman { .. })
 }

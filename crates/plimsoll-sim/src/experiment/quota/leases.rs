@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use plimsoll_core::Timestamp;
 use plimsoll_core::quota::{Assignment, CustomerId, Holder, Owner, OwnerConfig, Report, TaskId};
 
+use super::customers::Customers;
+use super::messages::Sent;
 use super::plan::Plan;
 use super::rules::Request;
 
@@ -31,6 +33,8 @@ pub(super) enum Step {
 struct Task {
     holder: Holder,
     id: Option<TaskId>,
+    /// Its number at the same owner before its stream ended.
+    former: Option<TaskId>,
     reports: VecDeque<Report>,
     assignments: VecDeque<Assignment>,
     /// When it acts next.
@@ -43,25 +47,34 @@ struct Task {
 pub(super) struct Fleet<'p> {
     plan: &'p Plan,
     config: OwnerConfig,
+    /// Limits of the customers, in CPUs.
+    limits: Vec<f64>,
     owner: Option<Owner>,
     owner_wake: Timestamp,
     tasks: Vec<Task>,
     /// The task of each number at the owner.
     by_id: Vec<u32>,
     due: Vec<(Timestamp, Step)>,
+    pub(super) sent: Sent,
 }
 
 impl<'p> Fleet<'p> {
     pub(super) fn new(now: Timestamp, plan: &'p Plan, config: OwnerConfig) -> Self {
-        let costs: Vec<f64> = plan.customers.iter().map(|customer| mean_cost(plan, &customer.name)).collect();
+        let limits = Customers::new(plan).limits;
+        let costs: Vec<f64> = plan
+            .customers
+            .iter()
+            .flat_map(|customer| std::iter::repeat_n(mean_cost(plan, &customer.name), customer.count.get() as usize))
+            .collect();
         let task = |_| {
             let mut holder = Holder::new(now);
-            for _ in &plan.customers {
+            for _ in &limits {
                 holder.add(now);
             }
             Task {
                 holder,
                 id: None,
+                former: None,
                 reports: VecDeque::new(),
                 assignments: VecDeque::new(),
                 wake: Timestamp::ZERO,
@@ -69,7 +82,17 @@ impl<'p> Fleet<'p> {
             }
         };
         let tasks = (0..plan.tasks.get()).map(task).collect();
-        let mut fleet = Self { plan, config, owner: None, owner_wake: now, tasks, by_id: Vec::new(), due: Vec::new() };
+        let mut fleet = Self {
+            plan,
+            config,
+            limits,
+            owner: None,
+            owner_wake: now,
+            tasks,
+            by_id: Vec::new(),
+            due: Vec::new(),
+            sent: Sent::default(),
+        };
         fleet.begin(now);
         fleet
     }
@@ -77,8 +100,8 @@ impl<'p> Fleet<'p> {
     /// An owner begins, and knows nothing.
     pub(super) fn begin(&mut self, now: Timestamp) {
         let mut owner = Owner::new(now, self.config);
-        for customer in &self.plan.customers {
-            owner.add_customer(now, (customer.limit * 1e6) as u64);
+        for limit in &self.limits {
+            owner.add_customer(now, (limit * 1e6) as u64);
         }
         self.owner = Some(owner);
         self.by_id.clear();
@@ -90,7 +113,7 @@ impl<'p> Fleet<'p> {
         self.owner = None;
         for task in &mut self.tasks {
             task.holder.disconnect();
-            task.id = None;
+            (task.id, task.former) = (None, None);
             task.reports.clear();
             task.assignments.clear();
         }
@@ -117,6 +140,17 @@ impl<'p> Fleet<'p> {
         is_admitted
     }
 
+    /// The rates that tasks may use, by customer, in µCPU.
+    pub(super) fn held(&mut self) -> Vec<f64> {
+        let mut held = vec![0.0; self.limits.len()];
+        for task in &mut self.tasks {
+            for (customer, held) in (0..).zip(&mut held) {
+                *held += task.holder.account(CustomerId(customer)).rate();
+            }
+        }
+        held
+    }
+
     pub(super) fn act(&mut self, now: Timestamp, step: Step) {
         match step {
             Step::Task(at) => {
@@ -125,10 +159,13 @@ impl<'p> Fleet<'p> {
                     return;
                 }
                 if let Some(report) = task.holder.poll(now) {
+                    self.sent.reports += 1;
+                    self.sent.reported.extend(report.entries.iter().map(|entry| entry.customer.0));
                     task.reports.push_back(report);
                     self.due.push((now + self.plan.delay, Step::ToOwner(at)));
                 }
                 self.wake(now, at as usize);
+                self.reconnect(now, at);
             }
             Step::ToOwner(at) => self.on_report(now, at as usize),
             Step::ToTask(at) => {
@@ -151,10 +188,24 @@ impl<'p> Fleet<'p> {
         }
     }
 
+    /// A stream without an answer is over after the lease, and the task finds the owner again. Until then all messages
+    /// of that stream have arrived.
+    fn reconnect(&mut self, now: Timestamp, at: u32) {
+        let task = &mut self.tasks[at as usize];
+        let (Some(owner), Some(id)) = (&mut self.owner, task.id) else { return };
+        if !task.holder.is_connected() {
+            owner.leave(id);
+            task.reports.clear();
+            task.assignments.clear();
+            (task.id, task.former) = (None, Some(id));
+            self.due.push((now + 2 * self.plan.delay + self.plan.reconnect, Step::Connect(at)));
+        }
+    }
+
     fn connect(&mut self, now: Timestamp, at: u32) {
         let (Some(owner), task) = (&mut self.owner, &mut self.tasks[at as usize]) else { return };
         let hello = task.holder.connect(now, CPUS);
-        let id = owner.join(now, &hello, None).expect("customers are known, each once");
+        let id = owner.join(now, &hello, task.former.take()).expect("customers are known, each once");
         if self.by_id.len() <= id.0 as usize {
             self.by_id.resize(id.0 as usize + 1, at);
         }
@@ -170,6 +221,7 @@ impl<'p> Fleet<'p> {
             return;
         };
         let answer = owner.report(now, id, &report).expect("reports are in order");
+        self.sent.answered(&answer);
         self.tasks[at].assignments.push_back(answer);
         self.due.push((now + self.plan.delay, Step::ToTask(at as u32)));
         self.wake_owner(now);
@@ -179,6 +231,7 @@ impl<'p> Fleet<'p> {
         let Some(owner) = &mut self.owner else { return };
         while let Some((id, assignment)) = owner.poll_assignment() {
             let at = self.by_id[id.0 as usize];
+            self.sent.answered(&assignment);
             self.tasks[at as usize].assignments.push_back(assignment);
             self.due.push((now + self.plan.delay, Step::ToTask(at)));
         }

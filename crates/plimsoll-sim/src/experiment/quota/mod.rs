@@ -3,10 +3,15 @@
 //! Tasks decide alone, by the last messages of others. CPU is not scarce here, and requests take no
 //! time: only the limits refuse. Each arm has the same requests.
 
+mod accidents;
+mod customers;
+mod doorman;
 mod figures;
 mod findings;
+mod group;
 mod leases;
 mod measure;
+mod messages;
 pub mod plan;
 mod rules;
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::Criticality;
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::quota::OwnerConfig;
+use plimsoll_core::{Criticality, Ratio};
 
 pub use crate::experiment::fleet::plan::Phase;
 
@@ -34,6 +34,8 @@ pub struct Plan {
     pub phases: Vec<Phase>,
     /// Times without owner.
     pub outages: Vec<Outage>,
+    /// Accidents at random.
+    pub accidents: Accidents,
     /// Rules compared; at least one.
     pub arms: Vec<Arm>,
 }
@@ -69,18 +71,27 @@ impl Default for Plan {
             sources: Vec::new(),
             phases: Vec::new(),
             outages: Vec::new(),
+            accidents: Accidents::default(),
             arms: Vec::new(),
         }
     }
 }
 
-/// A customer with a limit over all tasks.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A customer with a limit over all tasks, or some customers with the same limit.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Customer {
     /// Its name in metrics and legends; no dots.
     pub name: String,
-    /// In CPUs; above zero.
+    /// Of each of them, in CPUs; above zero.
     pub limit: f64,
+    /// Number of customers.
+    pub count: NonZeroU32,
+}
+
+impl Default for Customer {
+    fn default() -> Self {
+        Self { name: String::new(), limit: 0.0, count: NonZeroU32::MIN }
+    }
 }
 
 /// Requests of one kind.
@@ -100,6 +111,8 @@ pub struct Source {
     pub loads: Vec<f64>,
     /// The choice of tasks.
     pub spread: Spread,
+    /// Of some customers, number k gets requests in proportion to 1 ÷ k to the power of this.
+    pub skew: f64,
 }
 
 impl Source {
@@ -117,6 +130,7 @@ impl Default for Source {
             cost: Self::DEFAULT_COST,
             loads: Vec::new(),
             spread: Spread::Even,
+            skew: 0.0,
         }
     }
 }
@@ -142,6 +156,13 @@ pub enum Spread {
     },
     /// Task i of n gets a part in proportion to 1 ÷ i.
     Uneven,
+    /// Each task has a rate of its own, the same at first. It changes in steps: by a random part of itself, up or down.
+    Drifting {
+        /// Time between two steps.
+        every: Duration,
+        /// The largest part, at most 1.
+        by: Ratio,
+    },
 }
 
 impl Spread {
@@ -151,6 +172,8 @@ impl Spread {
     /// The default of `Moving`.
     pub const MOVING: Self =
         Self::Moving { tasks: NonZeroU32::new(10).expect("not zero"), every: Duration::from_secs(20) };
+    /// The default of `Drifting`: the steps of the clients in Doorman's scenarios.
+    pub const DRIFTING: Self = Self::Drifting { every: Duration::from_secs(10), by: Ratio::new(0.1).expect("a part") };
 }
 
 /// A time without owner.
@@ -160,6 +183,43 @@ pub struct Outage {
     pub at: Duration,
     /// Its length; above zero.
     pub lasts: Duration,
+}
+
+/// Accidents, one at a time. The three numbers are weights: each accident is of one of the three kinds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Accidents {
+    /// Time between two of them; `None` for no accidents.
+    pub every: Option<Duration>,
+    /// The demand of one task rises.
+    pub spikes: u32,
+    /// Requests per second that a spike adds at its task; above zero.
+    pub spike: f64,
+    /// The owner is lost for some time, and another one follows.
+    pub losses: u32,
+    /// The longest loss; shorter ones are as likely.
+    pub longest: Duration,
+    /// The owner is lost, and another one follows at once.
+    pub elections: u32,
+}
+
+impl Accidents {
+    /// As the requests of a source have no usual rate, it is 100.
+    pub const DEFAULT_SPIKE: f64 = 100.0;
+    /// The default lease: the owner returns before tasks fall back.
+    pub const DEFAULT_LONGEST: Duration = OwnerConfig::DEFAULT_LEASE;
+}
+
+impl Default for Accidents {
+    fn default() -> Self {
+        Self {
+            every: None,
+            spikes: 0,
+            spike: Self::DEFAULT_SPIKE,
+            losses: 0,
+            longest: Self::DEFAULT_LONGEST,
+            elections: 0,
+        }
+    }
 }
 
 /// One rule compared with others.
@@ -194,6 +254,17 @@ pub enum Rule {
         /// The interval; above zero.
         every: Duration,
     },
+    /// Leases that tasks renew at a tree of servers, as Doorman has (github.com/youtube/doorman).
+    Doorman {
+        /// Levels of servers.
+        levels: NonZeroU32,
+        /// Servers of the next level below each server.
+        branches: NonZeroU32,
+        /// Time between two requests to the root; half of it at each further level.
+        refresh: Duration,
+        /// Time for which capacity is given.
+        lease: Duration,
+    },
 }
 
 impl Rule {
@@ -201,4 +272,11 @@ impl Rule {
     pub const LEASES: Self = Self::Leases { outlook: Outlook::Optimistic, lease: OwnerConfig::DEFAULT_LEASE };
     /// The default of `Weights`: that of a limiter in wide use.
     pub const WEIGHTS: Self = Self::Weights { every: Duration::from_secs(3) };
+    /// The default of `Doorman`: the tree and the times of its scenarios five and seven.
+    pub const DOORMAN: Self = Self::Doorman {
+        levels: NonZeroU32::new(3).expect("not zero"),
+        branches: NonZeroU32::new(3).expect("not zero"),
+        refresh: Duration::from_secs(8),
+        lease: Duration::from_secs(60),
+    };
 }

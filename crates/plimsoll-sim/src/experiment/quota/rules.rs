@@ -3,6 +3,7 @@
 use plimsoll_core::quota::Bucket;
 use plimsoll_core::{Criticality, Timestamp};
 
+use super::customers::Customers;
 use super::plan::{Plan, Rule};
 
 /// Seconds of its rate that a task may use at once, as with limiters that count by the second.
@@ -22,7 +23,7 @@ pub(super) struct Shares {
 impl Shares {
     pub(super) fn new(now: Timestamp, rule: Rule, plan: &Plan) -> Self {
         let tasks = plan.tasks.get() as usize;
-        let limits: Vec<f64> = plan.customers.iter().map(|customer| customer.limit * 1e6).collect();
+        let limits: Vec<f64> = Customers::new(plan).limits.iter().map(|limit| limit * 1e6).collect();
         let of = |limit: &f64| vec![Bucket::full(now, limit / tasks as f64, DEPTH * limit / tasks as f64); tasks];
         Self { rule, buckets: limits.iter().map(of).collect(), offered: vec![vec![0.0; tasks]; limits.len()], limits }
     }
@@ -36,6 +37,11 @@ impl Shares {
             bucket.take(cost);
         }
         is_admitted
+    }
+
+    /// The rates of all tasks, by customer, in µCPU: each rule gives out the whole limit.
+    pub(super) fn held(&self) -> impl Iterator<Item = f64> {
+        self.limits.iter().copied()
     }
 
     /// Weights by the demand since the last ones.

@@ -1,0 +1,100 @@
+//! The metrics of a customer, or of some customers with one limit.
+
+use super::findings::has_messages;
+use super::measure::{Held, Measure, Tally, Use};
+use super::plan::{Customer, Rule};
+use crate::experiment::counts::ratio;
+use crate::experiment::windows::Window;
+
+/// One of `[[customers]]` in a window: each of its customers.
+pub(super) struct Group {
+    /// In seconds.
+    window: f64,
+    /// In CPUs.
+    limit: f64,
+    cpu: Vec<Use>,
+    held: Vec<Held>,
+    /// The highest use over a span, in CPUs.
+    highest: Vec<Option<f64>>,
+    entries: u64,
+}
+
+impl Group {
+    /// CPU-microseconds within a window over the limit of so many customers.
+    fn of_limit(&self, cpu: f64, customers: usize) -> Option<f64> {
+        (customers > 0).then(|| cpu / 1e6 / self.window / (self.limit * customers as f64))
+    }
+
+    /// Customers that offer more than their limit, or the others.
+    fn over(&self, is_over: bool) -> impl Iterator<Item = &Use> {
+        let limit = self.limit * self.window * 1e6;
+        self.cpu.iter().filter(move |cpu| (cpu.offered > limit) == is_over)
+    }
+}
+
+/// The customers of a place in `[[customers]]` in a window. `None` if none of them has requests.
+pub(super) fn group(measure: &Measure, at: usize, window: &Window, place: usize) -> Option<Group> {
+    let customers = measure.customers.at(place);
+    let cpu = &measure.cpu.by_window[at][customers.clone()];
+    cpu.iter().any(|cpu| cpu.offered > 0.0).then(|| Group {
+        window: window.seconds(),
+        limit: measure.customers.limits[customers.start],
+        cpu: cpu.to_vec(),
+        held: measure.held.by_window[at][customers.clone()].to_vec(),
+        highest: customers.clone().map(|customer| measure.highest(window, customer)).collect(),
+        entries: measure.entries.by_window[at][customers].iter().sum(),
+    })
+}
+
+pub(super) type OfGroup = fn(&Group) -> Option<f64>;
+
+/// Metrics of a customer, over its limit; of some customers: over the sum of their limits, and the highest of any.
+const OF_CUSTOMER: [(&str, OfGroup); 6] = [
+    ("offered_of_limit", |group| {
+        let offered = group.cpu.iter().map(|cpu| cpu.offered).sum();
+        group.of_limit(offered, group.cpu.len())
+    }),
+    ("used_of_limit", |group| {
+        let used = group.cpu.iter().map(|cpu| cpu.used).sum();
+        group.of_limit(used, group.cpu.len())
+    }),
+    ("used_of_limit_max", |group| {
+        let highest = group.highest.iter().flatten().copied().reduce(f64::max);
+        highest.map(|highest| highest / group.limit)
+    }),
+    ("held_of_limit", |group| {
+        let sums = group.held.iter().fold((0.0, 0), |sums, held| (sums.0 + held.sum, sums.1 + held.samples));
+        (sums.1 > 0).then(|| sums.0 / sums.1 as f64)
+    }),
+    ("held_of_limit_max", |group| {
+        group.held.iter().filter(|held| held.samples > 0).map(|held| held.max).reduce(f64::max)
+    }),
+    ("held_over_limit_share", |group| {
+        let sums = group.held.iter().fold((0, 0), |sums, held| (sums.0 + held.over, sums.1 + held.samples));
+        ratio(sums.0, sums.1)
+    }),
+];
+
+/// Metrics of some customers.
+const OF_CUSTOMERS: [(&str, OfGroup); 2] = [
+    ("refused_below_limit", |group| {
+        let add = |sum: Tally, cpu: &Use| Tally {
+            arrived: sum.arrived + cpu.tally.arrived,
+            refused: sum.refused + cpu.tally.refused,
+        };
+        let tally = group.over(false).fold(Tally::default(), add);
+        ratio(tally.refused, tally.arrived)
+    }),
+    ("used_of_limit_when_over", |group| {
+        group.of_limit(group.over(true).map(|cpu| cpu.used).sum(), group.over(true).count())
+    }),
+];
+
+/// The metric of a customer that is in messages.
+const OF_ENTRIES: [(&str, OfGroup); 1] = [("entries_per_second", |group| Some(group.entries as f64 / group.window))];
+
+pub(super) fn of_customer(customer: &Customer, rule: Rule) -> impl Iterator<Item = (&'static str, OfGroup)> {
+    let of_some = OF_CUSTOMERS.into_iter().filter(|_| customer.count.get() > 1);
+    let of_entries = OF_ENTRIES.into_iter().filter(move |_| has_messages(rule));
+    OF_CUSTOMER.into_iter().chain(of_some).chain(of_entries)
+}
