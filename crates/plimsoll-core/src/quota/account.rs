@@ -15,7 +15,7 @@
 //! ```text
 //! low  = d·t + c/2 + 2 √(d·t·c)         t = 0.1 s: what may arrive before the answer to a report
 //! ask  = credit up to low + c/2, or for 0.25 s of the demand of the moment above the rate
-//! back = what did not fit into the bucket of a small account: less than 16 c deep
+//! back = what did not fit into the bucket of a small account: less than 16 c deep, near the limit
 //! ```
 //!
 //! Where a task has few requests a second, its bucket is full at one moment and empty at the next. What
@@ -25,7 +25,7 @@
 
 use core::time::Duration;
 
-use super::rule::{LEVELS, root};
+use super::rule::{LEVELS, Rule, cut, root};
 use super::{AssignmentEntry, Bucket, CustomerId, Cut, Hold, Limit, ReportEntry, floor, granted};
 use crate::{Criticality, Timestamp, decay};
 
@@ -61,6 +61,8 @@ const SMALL: f64 = 16.0;
 const LEAST_UNUSED: f64 = 0.25;
 /// Demand is reported when it changes by more than this part of itself.
 const CHANGE: f64 = 0.05;
+/// Time between two cuts without an owner.
+const OWN_CUT_INTERVAL: Duration = Duration::from_millis(100);
 /// Weight of a new cost in the mean.
 const COST_WEIGHT: f64 = 0.05;
 /// Shortest and longest time between two requests for a credit. It doubles while the answers do not help.
@@ -83,6 +85,8 @@ pub struct Account {
     rate: u32,
     floor: f64,
     cut: Cut,
+    /// Without an owner: when the cut is to be computed from the demand of this task.
+    own_cut_at: Option<Timestamp>,
     bucket: Bucket,
     /// Decayed sums of costs by criticality.
     offered: [f64; LEVELS],
@@ -112,6 +116,7 @@ impl Account {
             rate: 0,
             floor: 0.0,
             cut: Cut::NONE,
+            own_cut_at: None,
             bucket: Bucket::full(now, 0.0, 0.0),
             offered: [0.0; LEVELS],
             offered_at: now,
@@ -168,6 +173,7 @@ impl Account {
             Some(0) => return Err(Refusal::Spent),
             Some(_) => {}
         }
+        self.cut_alone(now);
         let (rank, depth, level) = (criticality.rank(), self.depth(), self.bucket.level(now));
         let is_cut = self.cut != Cut::NONE;
         if is_cut && rank >= self.cut.rank {
@@ -265,8 +271,8 @@ impl Account {
         (seconds * self.rate()).max(LEAST_REQUESTS * self.cost)
     }
 
-    /// The assignment of the owner is in force.
-    pub(super) fn assign(&mut self, now: Timestamp, entry: &AssignmentEntry, tasks: u32) {
+    /// The assignment of the owner is in force. Returns whether the rate is lower than before.
+    pub(super) fn assign(&mut self, now: Timestamp, entry: &AssignmentEntry, tasks: u32) -> bool {
         let AssignmentEntry { limit, rate, credit, cut, .. } = *entry;
         let helps = credit > 0 || f64::from(rate) > f64::from(self.rate) * (1.0 + CHANGE);
         if core::mem::take(&mut self.is_asked) && !helps {
@@ -274,9 +280,11 @@ impl Account {
         } else {
             self.ask_interval = ASK_INTERVAL[0];
         }
-        self.cut = cut;
+        let is_lower = rate < self.rate;
+        (self.cut, self.own_cut_at) = (cut, None);
         self.set(now, limit, rate, tasks);
         self.bucket.add(now, f64::from(credit));
+        is_lower
     }
 
     /// The number of tasks changed, and with it the floor.
@@ -290,8 +298,17 @@ impl Account {
     pub(super) fn fall_back(&mut self, now: Timestamp, tasks: u32, is_exact: bool) {
         let Some(limit) = self.limit else { return };
         let even = (granted(limit) / u64::from(tasks.max(1))).min(u64::from(u32::MAX)) as u32;
-        self.cut = Cut::NONE;
+        self.own_cut_at = Some(now);
         self.set(now, limit, if is_exact { even } else { self.rate.min(even) }, tasks);
+    }
+
+    /// Without an owner the least critical requests of this task are refused first.
+    fn cut_alone(&mut self, now: Timestamp) {
+        let Some(due) = self.own_cut_at.filter(|due| *due <= now) else { return };
+        self.own_cut_at = Some(due.max(now) + OWN_CUT_INTERVAL);
+        self.cut = cut(self.rate() as u64, &self.demand(now));
+        let (rate, depth) = (self.rate(), self.depth());
+        self.bucket.set(now, rate, depth);
     }
 
     fn set(&mut self, now: Timestamp, limit: u64, rate: u32, tasks: u32) {
@@ -359,6 +376,13 @@ impl Account {
         self.depth() < SMALL * self.cost
     }
 
+    /// Whether the rate has less than the full padding above the demand: the fleet is near the limit.
+    fn is_rate_short(&self) -> bool {
+        let known: u64 = self.reported.iter().flatten().sum();
+        let padded = known as f64 + Rule::DEVIATIONS * root(known as f64 * self.cost);
+        self.rate > 0 && f64::from(self.rate) < padded * (1.0 - CHANGE)
+    }
+
     fn is_short_above_the_cut(&self, demand: &[u64; LEVELS]) -> bool {
         let above: u64 = demand[..self.cut.rank].iter().sum();
         above as f64 > self.rate() * (1.0 + CHANGE)
@@ -374,7 +398,7 @@ impl Account {
         let lacking = if is_due { self.lacking(now) } else { 0.0 };
         let is_asking = lacking > 0.0 || (self.is_new_to_owner() && is_due);
         let is_changed = is_regular && self.is_changed(&demand);
-        let unused = if is_regular && self.is_small() && self.cost > 0.0 {
+        let unused = if is_regular && self.is_small() && self.is_rate_short() {
             self.bucket.take_unused(now, LEAST_UNUSED * self.cost)
         } else {
             0.0

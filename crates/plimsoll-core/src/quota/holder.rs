@@ -3,19 +3,20 @@
 //! ```text
 //! lease of a rate = from the sending of the report that an assignment answers
 //! no owner        = the rates of the lease; then min(last, granted ÷ N) for 2 s; then granted ÷ N
+//! joined          = min(last, granted ÷ N) for a lease from then, if no answer came
 //! ```
 //!
 //! No clock is shared: the owner's lease lasts from its receipt of the report, which is later. The
 //! rates of the fallback are reported when the task joins again, as any other, so that the owner counts
-//! them. So a stream that brings no answer for so long is over: its owner does not know the even part.
-//! A task that joins in those 2 s reports the even part as held: without an answer it uses it soon.
+//! them. An owner that a task joined may have granted the rest to others, for a lease, and may be lost before
+//! it answers. So such a task waits that long before it uses more than it reported, and a stream that brings no answer for so long is over: its owner does not know the even part.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::{Account, Assignment, AssignmentEntry, CustomerId, Hello, Hold, Report, granted};
+use super::{Account, Assignment, AssignmentEntry, CustomerId, Hello, Report};
 use crate::Timestamp;
 
 /// Time between two reports.
@@ -72,7 +73,7 @@ struct Stream {
     reported: u32,
     /// The number of the last assignment in force.
     assigned: u32,
-    /// An assignment changed rates, and the owner does not know yet that it is in force.
+    /// An assignment lowered a rate, and the owner does not know yet that it is in force.
     is_owing: bool,
     /// Reports without an answer: number, and time of sending.
     unanswered: VecDeque<(u32, Timestamp)>,
@@ -102,6 +103,10 @@ pub struct Holder {
     tasks: u32,
     /// The end of the lease. `None`: it never had one.
     until: Option<Timestamp>,
+    /// The length of the last lease.
+    lease: Duration,
+    /// When it joined an owner that has not answered yet.
+    joined: Option<Timestamp>,
     fallback: Fallback,
     regular: Timestamp,
 }
@@ -120,6 +125,8 @@ impl Holder {
             stream: None,
             tasks: 1,
             until: None,
+            lease: Duration::ZERO,
+            joined: None,
             fallback: Fallback::None,
             regular: now,
         }
@@ -200,12 +207,8 @@ impl Holder {
         self.dropped.clear();
         self.customers().for_each(|(_, account)| account.on_connect());
         let tasks = self.until.map(|_| self.tasks);
-        let (count, is_cautious) = (self.tasks, self.fallback == Fallback::Cautious);
-        let hold = |(customer, account): (CustomerId, &mut Account)| match account.limit() {
-            Some(limit) if is_cautious => Some(Hold { customer, rate: even_part(limit, count) }),
-            _ => account.hold(customer),
-        };
-        Hello { cpus, tasks, holds: self.customers().filter_map(hold).collect() }
+        self.joined = Some(now);
+        Hello { cpus, tasks, holds: self.customers().filter_map(|(id, account)| account.hold(id)).collect() }
     }
 
     /// Whether there is a stream. One without an answer until the fallback to the even part is over.
@@ -234,7 +237,7 @@ impl Holder {
     pub fn lease_timeout(&self) -> Option<Timestamp> {
         match self.fallback {
             Fallback::None => self.until,
-            Fallback::Cautious => self.until.map(|until| until + CAUTION),
+            Fallback::Cautious => self.caution_ends(),
             Fallback::Even => None,
         }
     }
@@ -280,19 +283,28 @@ impl Holder {
         stream.assigned = *number;
         let answered = stream.unanswered.partition_point(|(number, _)| number <= answers);
         if let Some((_, sent)) = stream.unanswered.drain(..answered).next_back() {
-            self.until = Some(sent + *lease);
-            self.fallback = Fallback::None;
+            (self.until, self.lease) = (Some(sent + *lease), *lease);
+            (self.joined, self.fallback) = (None, Fallback::None);
         }
-        // A lower rate is free for others when the owner hears of it.
-        stream.is_owing |= !entries.is_empty();
         self.set_tasks(now, *tasks);
         let tasks = self.tasks;
+        let mut is_lower = false;
         for entry in entries {
             if let Some(account) = self.get(entry.customer) {
-                account.assign(now, entry, tasks);
+                is_lower |= account.assign(now, entry, tasks);
             }
         }
+        // A lower rate is free for others when the owner hears of it.
+        if let Some(stream) = &mut self.stream {
+            stream.is_owing |= is_lower;
+        }
         Ok(())
+    }
+
+    /// The time until which others may use what this task did not report.
+    fn caution_ends(&self) -> Option<Timestamp> {
+        let after_lease = self.until? + CAUTION;
+        Some(self.joined.map_or(after_lease, |joined| after_lease.max(joined + self.lease + CAUTION)))
     }
 
     /// Ends a lease that is over.
@@ -300,7 +312,7 @@ impl Holder {
         let Some(until) = self.until else { return };
         let next = match self.fallback {
             Fallback::None if now >= until => Fallback::Cautious,
-            Fallback::Cautious if now >= until + CAUTION => Fallback::Even,
+            Fallback::Cautious if self.caution_ends().is_some_and(|end| now >= end) => Fallback::Even,
             _ => return,
         };
         self.fallback = next;
@@ -317,11 +329,6 @@ impl CustomerId {
     pub(super) const fn place(self) -> usize {
         (self.0 & ((1 << PLACE_BITS) - 1)) as usize
     }
-}
-
-/// The part of a limit that each of some tasks uses without owner, in µCPU.
-fn even_part(limit: u64, tasks: u32) -> u32 {
-    (granted(limit) / u64::from(tasks.max(1))).min(u64::from(u32::MAX)) as u32
 }
 
 /// Whether the customer of an assignment is there, or was removed and gets nothing.

@@ -20,8 +20,6 @@ pub(super) const LEVELS: usize = Criticality::ALL.len();
 const SCARCE: f64 = 0.98;
 /// Part of the unused limit that tasks get above their demand.
 const PADDED: f64 = 0.5;
-/// Standard deviations above the demand.
-const DEVIATIONS: f64 = 3.0;
 
 /// Refusal by criticality, the same at all tasks: nothing below a level, and a part of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +56,9 @@ pub struct Sums {
 }
 
 impl Rule {
+    /// Standard deviations of the demand over a second that rates have above it, where there is enough.
+    pub(super) const DEVIATIONS: f64 = 3.0;
+
     /// The rule for a limit in µCPU and a mean cost in CPU-microseconds.
     #[must_use]
     pub fn new(limit: u64, sums: &Sums, cost: f64) -> Self {
@@ -70,7 +71,7 @@ impl Rule {
         }
         let spare = (limit - total) as f64;
         // d in µCPU is d CPU-microseconds a second: the deviation over one second is √(d·c).
-        Self::Plenty((DEVIATIONS * root(cost)).min(spare * PADDED / sums.roots.max(1) as f64))
+        Self::Plenty((Self::DEVIATIONS * root(cost)).min(spare * PADDED / sums.roots.max(1) as f64))
     }
 
     /// The rate of a task with this demand, in µCPU.
@@ -97,7 +98,7 @@ impl Rule {
     }
 }
 
-fn cut(limit: u64, demand: &[u64; LEVELS]) -> Cut {
+pub(super) fn cut(limit: u64, demand: &[u64; LEVELS]) -> Cut {
     let mut left = limit;
     for (rank, level) in demand.iter().enumerate() {
         if *level > left {

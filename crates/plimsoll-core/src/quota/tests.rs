@@ -198,7 +198,7 @@ fn new_owner_distributes_what_tasks_hold_until_a_lease_has_passed() {
 }
 
 #[test]
-fn task_that_joins_after_its_lease_reports_the_even_part() {
+fn task_whose_owner_is_lost_before_it_answers_waits_for_the_leases_of_others() {
     let mut fleet = Fleet::new(2, 1_000_000);
     (0..2).for_each(|at| fleet.connect(at));
     fleet.settle(20_000, |fleet| {
@@ -206,15 +206,19 @@ fn task_that_joins_after_its_lease_reports_the_even_part() {
         fleet.offer(1, 1.0);
     });
     (0..2).for_each(|at| fleet.disconnect(at));
-    let mut holds = |ms| {
+    let mut rate = |ms, is_connected| {
         fleet.pass(ms);
-        let hello = fleet.tasks[1].holder.connect(fleet.now, 1.0);
-        fleet.tasks[1].holder.disconnect();
-        (fleet.tasks[1].holder.fallback(), hello.holds.iter().map(|hold| hold.rate).sum::<u32>())
+        let holder = &mut fleet.tasks[1].holder;
+        if is_connected {
+            holder.connect(fleet.now, 1.0);
+            holder.disconnect();
+        }
+        (holder.fallback(), holder.account(CustomerId(0)).rate() > 400_000.0)
     };
-    assert_eq!(holds(50_000), (Fallback::None, 0), "the other task has all of the limit");
-    assert_eq!(holds(11_000), (Fallback::Cautious, 490_000));
-    assert_eq!(holds(2_000), (Fallback::Even, 490_000));
+    assert_eq!(rate(50_000, true), (Fallback::None, false), "another owner is there, and is lost");
+    assert_eq!(rate(11_000, false), (Fallback::Cautious, false));
+    assert_eq!(rate(49_000, false), (Fallback::Cautious, false), "the other task may have a lease of it");
+    assert_eq!(rate(3_000, false), (Fallback::Even, true));
 }
 
 #[test]
@@ -546,19 +550,60 @@ fn small_account_gives_back_once_what_it_could_not_use() {
     let mut holder = Holder::new(ms(0));
     let customer = holder.add(ms(0));
     holder.connect(ms(0), 1.0);
-    let entry = AssignmentEntry { customer, limit: 100_000, rate: 10_000, credit: 0, cut: Cut::NONE };
-    let assignment =
-        Assignment { number: 1, answers: 0, lease: OwnerConfig::DEFAULT_LEASE, tasks: 8, entries: [entry].into() };
+    let entry = |rate| AssignmentEntry { customer, limit: 100_000, rate, credit: 0, cut: Cut::NONE };
+    let assignment = Assignment {
+        number: 1,
+        answers: 0,
+        lease: OwnerConfig::DEFAULT_LEASE,
+        tasks: 8,
+        entries: [entry(3_000)].into(),
+    };
     holder.assign(ms(0), &assignment).expect("the first one");
     let account = holder.account(customer);
     account.ask(ms(0), Criticality::Critical, 2_000.0, 0.0).expect("it is full");
     account.take(2_000.0);
-    let mut given = |at| {
+    let given = |holder: &mut Holder, at| {
         let report = holder.poll(ms(at)).expect("a report is due");
         report.entries.iter().map(|entry| entry.unused).sum::<u32>()
     };
-    // 10.25 ms a second, of which the request took 2 ms.
-    assert_eq!([1_000, 2_000].map(&mut given), [8_250, 10_250]);
+    // 3.25 ms a second, of which the request took 2 ms. The demand is known after the first report.
+    assert_eq!([1_000, 2_000].map(|at| given(&mut holder, at)), [0, 4_500]);
+    // With all of the padding above the demand, there is enough for all.
+    let assignment = Assignment { number: 2, entries: [entry(10_000)].into(), ..assignment };
+    holder.assign(ms(2_000), &assignment).expect("the second one");
+    assert_eq!(given(&mut holder, 3_000), 0);
+}
+
+#[test]
+fn even_part_is_for_the_most_critical_requests_of_the_task() {
+    let ms = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+    let mut holder = Holder::new(ms(0));
+    let customer = holder.add(ms(0));
+    holder.connect(ms(0), 1.0);
+    let entry = AssignmentEntry { customer, limit: 1_000_000, rate: 500_000, credit: 0, cut: Cut::NONE };
+    let lease = Duration::from_secs(5);
+    let assignment = Assignment { number: 1, answers: 0, lease, tasks: 2, entries: [entry].into() };
+    holder.poll(ms(1_000)).expect("a report is due");
+    holder.assign(ms(1_000), &Assignment { answers: 1, ..assignment }).expect("the first one");
+    holder.disconnect();
+    // Each second 0.3 s of critical requests and 1.2 s of others, for a rate of 0.5.
+    let mut admitted = [0, 0];
+    for at in (0..30_000).step_by(10) {
+        let now = ms(1_000 + at);
+        holder.end_lease(now);
+        let levels = [(0, Criticality::Critical, 3_000.0), (1, Criticality::Sheddable, 12_000.0)];
+        for (place, criticality, cost) in levels {
+            let account = holder.account(customer);
+            let draw = (at % 970) as f64 / 970.0;
+            if account.ask(now, criticality, cost, draw).is_ok() {
+                account.take(cost);
+                admitted[place] += u32::from(at >= 10_000);
+            }
+        }
+    }
+    assert_eq!(holder.fallback(), Fallback::Even);
+    assert!(admitted[0] > 1_990, "{admitted:?} of 2,000 each");
+    assert!((250..450).contains(&admitted[1]), "{admitted:?} of 2,000 each, where 333 fit");
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! A new owner does not know the tasks that have not joined yet, and they may hold a part of the
 //! limit. It distributes what the tasks that joined hold, which is as much as they used before. It is
 //! sure of the rest when as many tasks of before have joined as they say that there were, or a lease
-//! has passed. If no task holds anything in the first five seconds, the service starts, and nobody does.
+//! has passed; until then its leases are short. If no task holds anything in the first five seconds, the service starts, and nobody does.
 //!
 //! Each report gets its answer at once, with the rates of its own customers. The rates of other tasks
 //! change by a sweep over the customers whose [`Rule`](super::Rule) changed, each 100 ms.
@@ -36,6 +36,8 @@ use crate::outlook::Outlook;
 
 /// If no task that joined in this time holds a rate, none did before.
 const FIRST_START: Duration = Duration::from_secs(5);
+/// The longest lease of an owner that does not know all tasks: those that never reach it use the even part soon.
+const UNSURE_LEASE: Duration = Duration::from_secs(5);
 /// Demand of a task that is believed, over its CPUs: requests that are refused are demand too.
 const MOST_DEMAND: u64 = 4;
 /// µCPU of one CPU.
@@ -282,8 +284,13 @@ impl Owner {
             }
             let credit = of.take_credit(now, entry.lacking, pool);
             let is_new = of.entries[place].number == 0;
-            if is_changed || is_new || credit > 0 || entry.lacking > 0 {
-                entries.push(assign(task, of, number, entry.customer, place, rule.cut(), credit));
+            let (customer, cut) = (entry.customer, rule.cut());
+            if is_changed || is_new || task.unsent.contains(&customer.0) {
+                entries.push(assign(task, of, number, customer, place, cut, credit));
+            } else if credit > 0 || entry.lacking > 0 {
+                // The same rate as before, so what is acknowledged stays so.
+                let (limit, rate) = (of.limit, of.entries[place].rate);
+                entries.push(AssignmentEntry { customer, limit, rate, credit, cut });
             }
             let (is_idle, is_due) = (of.entries[place].is_idle(), of.is_starved || of.needs_sweep(&rule));
             if is_due {
@@ -468,7 +475,8 @@ impl Owner {
 
     fn assignment(&self, id: u32, number: u32, entries: Vec<AssignmentEntry>) -> Assignment {
         let answers = self.tasks[id as usize].as_ref().map_or(0, |task| task.reported);
-        Assignment { number, answers, lease: self.config.lease, tasks: self.fleet(), entries }
+        let lease = if self.is_unsure() { self.config.lease.min(UNSURE_LEASE) } else { self.config.lease };
+        Assignment { number, answers, lease, tasks: self.fleet(), entries }
     }
 
     fn drop_idle(&mut self, now: Timestamp, id: u32, customer: u32) {
