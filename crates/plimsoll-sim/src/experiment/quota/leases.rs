@@ -204,6 +204,10 @@ impl<'p> Fleet<'p> {
 
     fn connect(&mut self, now: Timestamp, at: u32) {
         let (Some(owner), task) = (&mut self.owner, &mut self.tasks[at as usize]) else { return };
+        if task.id.is_some() {
+            // It found this owner on its way to the one before.
+            return;
+        }
         let hello = task.holder.connect(now, CPUS);
         let id = owner.join(now, &hello, task.former.take()).expect("customers are known, each once");
         if self.by_id.len() <= id.0 as usize {
