@@ -176,6 +176,7 @@ fn plan(fleet: &Fleet, shape: Shape, duration: Duration, timeout: Duration, mix:
         timeout,
         max_in_flight: MAX_IN_FLIGHT,
         connections: 10,
+        spread: None,
         seed: 1,
     })
 }
