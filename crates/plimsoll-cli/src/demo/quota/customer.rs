@@ -1,7 +1,7 @@
 //! The customers of the scene, and their load.
 //!
-//! Each has backends of its own that get most of its requests, as customers with few connections have.
-//! So an even part of each limit would not do: a task needs the rate for its load.
+//! Each has a few backends of its own that get most of its requests, as a customer with few connections has.
+//! So an even part of its limit for each backend would refuse requests below the limit.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -60,6 +60,7 @@ pub(crate) fn criticalities() -> anyhow::Result<Parts> {
 /// The load of the customer of this place in a stage.
 pub(crate) fn plan(customer: usize, stage: Stage, length: Duration, backends: &[SocketAddr]) -> anyhow::Result<Plan> {
     let Customer { name, limit } = CUSTOMERS[customer];
+    let mix = Mix { criticalities: Some(criticalities()?), ..Mix::default() };
     let target = Target::new(target::Params {
         url: "http://quota-demo/",
         protocol: Protocol::Http1,
@@ -68,9 +69,7 @@ pub(crate) fn plan(customer: usize, stage: Stage, length: Duration, backends: &[
         headers: &[format!("x-customer: {name}")],
         body_size: 0,
     })
-    .and_then(|target| {
-        target.with_mix(Mix { criticalities: Some(criticalities().map_err(|e| e.to_string())?), ..Mix::default() })
-    })
+    .and_then(|target| target.with_mix(mix))
     .map_err(anyhow::Error::msg)?;
     let part = |at: usize| PARTS[(at + backends.len() * APART - APART * customer) % PARTS.len()];
     Ok(Plan {

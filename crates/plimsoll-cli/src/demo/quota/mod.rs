@@ -2,8 +2,8 @@
 //! times its limit.
 //!
 //! A quota server and eight backends run as real processes of this program, and the requests go to the
-//! backends directly. Each customer has most of its requests at other backends, so each task needs another
-//! part of each limit. The server is then killed for some seconds: tasks go on with their leases.
+//! backends directly. Each customer sends most of its requests to a few backends of its own, so the parts of
+//! its limit are to be uneven. The server is then killed for some seconds: tasks go on with their leases.
 //!
 //! The costs are those in the header `x-plimsoll-cost-us`: CPU of the code that answers a request. The limits
 //! count an estimate of its HTTP in addition, some 3% here. The kernel's count stands beside the sum: it has
