@@ -78,12 +78,15 @@ def test_demo_of_quotas_cuts_one_customer_and_others_notice_nothing() -> None:
         acme = phases[name]["customers"][0]
         # Three standard deviations of 3,600 requests of different costs are 6%. Costs leave out an estimate of
         # the HTTP beside a request, some 3%, that limits count.
-        assert 0.84 < acme["used_cpus"] / acme["limit_cpus"] < 1.04, acme
-        assert acme["offered_cpus"] > 2.5 * acme["limit_cpus"] and 0.6 < acme["refused"] < 0.8, acme
+        # Backends that other work keeps from the cores shed requests by themselves.
+        overloaded = phases[name]["overloaded"] / sum(of["requests"] for of in phases[name]["customers"])
+        assert 0.84 - overloaded < acme["used_cpus"] / acme["limit_cpus"] < 1.04, phases[name]
+        assert acme["offered_cpus"] > 2.5 * acme["limit_cpus"] and 0.6 - overloaded < acme["refused"] < 0.8, acme
         by_criticality = acme["refused_by_criticality"]
         assert list(by_criticality) == ["critical-plus", "critical", "sheddable-plus", "sheddable"]
         assert by_criticality["critical-plus"] < 0.05 and by_criticality["critical"] < 0.1, acme
-        assert by_criticality["sheddable-plus"] > 0.4 and by_criticality["sheddable"] > 0.95, acme
+        assert by_criticality["sheddable-plus"] > 0.4 - overloaded, acme
+        assert by_criticality["sheddable"] > 0.95 - 2 * overloaded, acme
     assert phases["three-times"]["customers"][0]["cut"]["criticality"] == "sheddable-plus", phases
     # The largest part of the limit is where most of the requests are.
     held = phases["three-times"]["held_cpus"]

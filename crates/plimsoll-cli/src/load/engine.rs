@@ -11,9 +11,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use http::{HeaderMap, HeaderName, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use plimsoll_core::Rejection;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use tokio::sync::Notify;
@@ -249,9 +250,12 @@ impl Engine {
         record.left(lag);
         if !mix.is_plain() {
             record.tallies.ended(intent.kind, latency, mix.fate(latency, &result));
-            let served = result.as_ref().ok().filter(|answer| answer.is_ok());
-            if let Some(cost_us) = served.and_then(|answer| answer.cost_us) {
-                record.tallies.charged(intent.kind, cost_us);
+            if let Ok(answer) = &result {
+                match answer.cost_us {
+                    Some(cost_us) if answer.is_ok() => record.tallies.charged(intent.kind, cost_us),
+                    _ if answer.by_limit => record.tallies.limited(intent.kind),
+                    _ => {}
+                }
             }
         }
         record.ended(latency, result);
@@ -294,7 +298,8 @@ impl Engine {
     async fn read(&self, response: Response<Incoming>) -> Result<Answer, Failure> {
         let status = response.status().as_u16();
         let backend = response.headers().get(X_BACKEND).cloned();
-        let marked_shed = response.headers().contains_key(X_PLIMSOLL_SHED);
+        let shed = response.headers().get(X_PLIMSOLL_SHED);
+        let (marked_shed, by_limit) = (shed.is_some(), shed.is_some_and(is_by_limit));
         let cost_us = response.headers().get(X_PLIMSOLL_COST_US).and_then(|cost| cost.to_str().ok()?.parse().ok());
         // A call without a message may carry its status in the head ("trailers-only").
         let mut grpc = grpc_status(response.headers());
@@ -309,7 +314,7 @@ impl Engine {
             }
         }
         let grpc = (self.plan.protocol == Protocol::Grpc).then_some(grpc.map_or(GrpcStatus::Missing, GrpcStatus::Code));
-        Ok(Answer { status, grpc, backend, bytes, marked_shed, cost_us })
+        Ok(Answer { status, grpc, backend, bytes, marked_shed, by_limit, cost_us })
     }
 
     fn classify(&self, error: &hyper::Error) -> Failure {
@@ -345,6 +350,12 @@ fn was_refused(error: &hyper::Error) -> bool {
     let reason = error.reason();
     (error.is_go_away() && error.is_remote() && reason == Some(h2::Reason::NO_ERROR))
         || (error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// Whether `x-plimsoll-shed` names a limit of the customer as the reason.
+fn is_by_limit(shed: &HeaderValue) -> bool {
+    let mut members = shed.to_str().unwrap_or_default().split(',');
+    members.any(|member| member.trim().strip_prefix("reason=") == Some(Rejection::Quota.name()))
 }
 
 fn grpc_status(headers: &HeaderMap) -> Option<u16> {

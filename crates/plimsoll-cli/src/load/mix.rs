@@ -321,7 +321,7 @@ mod tests {
     fn an_answer_is_useful_when_it_is_ok_and_in_time_and_a_shed_one_is_no_other_failure() {
         let mix = Mix { useful_within: Some(Duration::from_millis(250)), ..Mix::default() };
         let answer = |status, marked_shed| {
-            Ok(Answer { status, grpc: None, backend: None, bytes: 0, marked_shed, cost_us: None })
+            Ok(Answer { status, grpc: None, backend: None, bytes: 0, marked_shed, by_limit: false, cost_us: None })
         };
         for (ms, result, fate) in [
             (250, answer(200, false), Fate::Useful),

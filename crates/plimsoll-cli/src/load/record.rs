@@ -66,6 +66,8 @@ pub(crate) struct Answer {
     pub(crate) bytes: u64,
     /// Whether it says by `x-plimsoll-shed` that it comes without service.
     pub(crate) marked_shed: bool,
+    /// Whether that says that a limit of its customer refused it.
+    pub(crate) by_limit: bool,
     /// CPU-microseconds that it cost, from `x-plimsoll-cost-us`.
     pub(crate) cost_us: Option<u64>,
 }
@@ -265,6 +267,7 @@ mod tests {
             backend: Some(HeaderValue::from_static("b")),
             bytes: 10,
             marked_shed: false,
+            by_limit: false,
             cost_us: None,
         })
     }

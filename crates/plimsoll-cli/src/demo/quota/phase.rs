@@ -154,11 +154,13 @@ impl Phase {
             ..CustomerResult::of(&record.tallies.of(Group::All), seconds)
         });
         let customers: Vec<CustomerResult> = customers.collect();
+        let tallies = || stretch.records.iter().map(|record| record.tallies.of(Group::All));
         QuotaResult {
             phase: self.stage.name(),
             backends_cpus: (stretch.cpu[1] - stretch.cpu[0]) / seconds,
             requests_cpus: customers.iter().map(|customer| customer.used).sum(),
             held: self.state.as_ref().map(|state| state.held.clone()).unwrap_or_default(),
+            overloaded: tallies().map(|tally| tally.shed - tally.limited).sum(),
             failed: self.failed(),
             customers,
         }
@@ -177,7 +179,9 @@ pub(crate) struct QuotaResult {
     /// The parts of the limit of the first customer that the backends held at the end, in CPUs.
     #[serde(rename = "held_cpus")]
     pub(crate) held: Vec<f64>,
-    /// Requests that failed and were not refused, over the whole stage.
+    /// Requests that backends shed by themselves, for an overload of the machine.
+    pub(crate) overloaded: u64,
+    /// Requests that failed and were not refused or shed, over the whole stage.
     pub(crate) failed: u64,
     /// By customer.
     pub(crate) customers: Vec<CustomerResult>,
@@ -199,7 +203,7 @@ pub(crate) struct CustomerResult {
     pub(crate) used: f64,
     /// Requests that ended.
     pub(crate) requests: u64,
-    /// The refused part of them; `null` without requests.
+    /// The part of them that its limit refused; `null` without requests.
     pub(crate) refused: Option<f64>,
     /// The same by criticality, from the most critical down.
     #[serde(serialize_with = "as_map")]
@@ -225,7 +229,7 @@ impl CustomerResult {
 }
 
 fn refused(tally: &Tally) -> Option<f64> {
-    (tally.requests > 0).then(|| tally.shed as f64 / tally.requests as f64)
+    (tally.requests > 0).then(|| tally.limited as f64 / tally.requests as f64)
 }
 
 /// As a map that keeps the order.
@@ -244,8 +248,10 @@ mod tests {
         let kind = Kind { criticality: Some(0), customer: None };
         for fate in fates {
             records[0].tallies.ended(kind, Duration::from_millis(2), *fate);
-            if *fate == Fate::Useful {
-                records[0].tallies.charged(kind, 1_000_000);
+            match fate {
+                Fate::Useful => records[0].tallies.charged(kind, 1_000_000),
+                Fate::Shed => records[0].tallies.limited(kind),
+                Fate::Late | Fate::Failed => {}
             }
         }
         records[0].elapsed = Duration::from_secs(2);

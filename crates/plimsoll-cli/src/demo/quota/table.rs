@@ -85,6 +85,9 @@ fn rows(result: &QuotaResult) -> String {
             parts.join(" ")
         );
     }
+    if result.overloaded > 0 {
+        let _ = writeln!(text, "  this machine is busy: backends shed {} requests by themselves", result.overloaded);
+    }
     let QuotaResult { backends_cpus, requests_cpus, .. } = result;
     let _ = write!(text, "  CPUs of all backends: {backends_cpus:.2} by the kernel, {requests_cpus:.2} for requests");
     text
@@ -129,6 +132,7 @@ mod tests {
             backends_cpus: 0.6,
             requests_cpus: 0.5,
             held: vec![0.2; 8],
+            overloaded: 99_999,
             failed: 0,
             customers: CUSTOMERS.map(|of| customer(of.name)).to_vec(),
         }

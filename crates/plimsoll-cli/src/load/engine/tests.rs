@@ -56,7 +56,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         "/close" => drop(response.headers_mut().insert("connection", "close".parse().unwrap())),
         "/shed" if request.headers().get("x-criticality").is_some_and(|name| name == "sheddable") => {
             *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
-            response.headers_mut().insert("x-plimsoll-shed", "reason=deadline".parse().unwrap());
+            response.headers_mut().insert("x-plimsoll-shed", "retry=after, reason=quota".parse().unwrap());
         }
         "/fail" => *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE,
         "/plimsoll.backend.v1.Backend/Work" => {
@@ -122,6 +122,7 @@ async fn requests_say_what_they_are_and_are_counted_by_it() {
             assert_eq!((all.requests, web.requests, web.ok), (40, 40, critical.requests));
             assert_eq!((critical.ok, critical.shed), (critical.requests, 0));
             assert_eq!((sheddable.ok, sheddable.shed), (0, sheddable.requests));
+            assert_eq!((sheddable.limited, critical.limited), (sheddable.requests, 0));
             // By the seed, with neither of the two missing.
             assert!(critical.requests > 0 && sheddable.requests > 0);
             let again =
