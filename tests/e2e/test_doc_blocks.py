@@ -21,6 +21,7 @@ RUNNER = ROOT / "tests" / "e2e" / "harness" / "page_runner.py"
 NOT_RUN = {
     "bench/predict": "measures for ten minutes; test_predict.py runs six of the set-ups for seconds",
     "cargo build --release": "builds for minutes; scripts/test builds it, test_first_minutes.py runs the demo",
+    "plimsoll demo --scene quota": "runs for 40 s; test_first_minutes.py runs it",
     "scripts/release": "builds for a quarter of an hour; test_release.py covers it",
     "scripts/test": "it is the program that runs this test",
 }

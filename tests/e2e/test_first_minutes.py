@@ -2,13 +2,14 @@
 
 import json
 import pathlib
+import signal
 import time
 
 import pytest
 
 from harness.fleet import PLIMSOLL, Fleet, Proxy, h2load, wrk
 from harness.http1 import Connection
-from harness.process import free_port, run, wait_until
+from harness.process import Process, free_port, run, wait_until
 
 pytestmark = pytest.mark.alone
 
@@ -37,20 +38,79 @@ def test_demo_evens_out_cpu_and_serves_the_important_in_overload() -> None:
     assert protected["critical-plus"] >= 2 * max(unprotected["critical-plus"], protected["sheddable"]), phases
 
 
-def test_demo_ends_everything_it_started() -> None:
-    def children() -> list[str]:
-        here = []
-        for entry in pathlib.Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if b"PLIMSOLL_E2E_MARK=demo\0" in entry.read_bytes() + b"\0":
-                    here.append(entry.parent.name)
-            except (PermissionError, FileNotFoundError, ProcessLookupError):
-                continue
-        return here
+def marked(mark: str) -> list[str]:
+    """The processes that were started with this mark in their environment."""
+    here = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"PLIMSOLL_E2E_MARK={mark}\0".encode() in entry.read_bytes() + b"\0":
+                here.append(entry.parent.name)
+        except (PermissionError, FileNotFoundError, ProcessLookupError):
+            continue
+    return here
 
+
+def test_demo_ends_everything_it_started() -> None:
     done = run(["env", "PLIMSOLL_E2E_MARK=demo", PLIMSOLL, "demo", "--for", "4s", "--json"], seconds=30)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-    wait_until("nothing of the demo runs any more", lambda: not children(), seconds=2)
+    wait_until("nothing of the demo runs any more", lambda: not marked("demo"), seconds=2)
+
+
+def test_demo_of_quotas_cuts_one_customer_and_others_notice_nothing() -> None:
+    command = ["env", "PLIMSOLL_E2E_MARK=quota-demo", PLIMSOLL, "demo", "--scene", "quota", "--for", "24s", "--json"]
+    done = run(command, seconds=60)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert not marked("quota-demo")
+    phases = {phase["phase"]: phase for phase in json.loads(done.stdout)["phases"]}
+    assert list(phases) == ["below-limits", "three-times", "server-lost", "back"]
+    for name, phase in phases.items():
+        acme, *others = phase["customers"]
+        assert acme["name"] == "acme" and len(others) == 3 and len(phase["held_cpus"]) == 8, phase
+        assert phase["failed"] == 0 and sum(phase["held_cpus"]) <= acme["limit_cpus"] * 1.001, phase
+        # Costs of the requests, beside all CPU of the processes that serve them.
+        assert 0.5 < phase["requests_cpus"] / phase["backends_cpus"] < 1.02, phase
+        requests = sum(other["requests"] for other in others)
+        refused = sum(other["requests"] * other["refused"] for other in others) / requests
+        # Without the server nobody lends to a burst at one backend.
+        assert refused < (0.02 if name == "server-lost" else 0.005), phase
+        assert all(other["cut"] is None for other in others), phase
+    for name in ("three-times", "server-lost"):
+        acme = phases[name]["customers"][0]
+        # Three standard deviations of 3,600 requests of different costs are 6%. Costs leave out an estimate of
+        # the HTTP beside a request, some 3%, that limits count.
+        # Backends that other work keeps from the cores shed requests by themselves.
+        overloaded = phases[name]["overloaded"] / sum(of["requests"] for of in phases[name]["customers"])
+        assert 0.84 - overloaded < acme["used_cpus"] / acme["limit_cpus"] < 1.04, phases[name]
+        assert acme["offered_cpus"] > 2.5 * acme["limit_cpus"] and 0.6 - overloaded < acme["refused"] < 0.8, acme
+        by_criticality = acme["refused_by_criticality"]
+        assert list(by_criticality) == ["critical-plus", "critical", "sheddable-plus", "sheddable"]
+        assert by_criticality["critical-plus"] < 0.05 and by_criticality["critical"] < 0.1, acme
+        assert by_criticality["sheddable-plus"] > 0.4 - overloaded, acme
+        assert by_criticality["sheddable"] > 0.95 - 2 * overloaded, acme
+    assert phases["three-times"]["customers"][0]["cut"]["criticality"] == "sheddable-plus", phases
+    # The largest part of the limit is where most of the requests are.
+    held = phases["three-times"]["held_cpus"]
+    assert held[0] > 2 * min(held) > 0, held
+
+
+def test_interrupted_demo_of_quotas_leaves_nothing_behind(fleet: Fleet) -> None:
+    command = ["env", "PLIMSOLL_E2E_MARK=quota-interrupt", PLIMSOLL, "demo", "--scene", "quota"]
+    demo = Process("demo", command, fleet.directory)
+    fleet.processes.append(demo)
+    wait_until("nine children run", lambda: len(marked("quota-interrupt")) == 10, seconds=10)
+    demo.signal(signal.SIGINT)
+    assert demo.wait(5) == 1 and "error: interrupted" in demo.output()
+    wait_until("nothing of the demo runs any more", lambda: not marked("quota-interrupt"), seconds=2)
+
+
+def test_demo_names_its_scenes() -> None:
+    done = run([PLIMSOLL, "demo", "--scene", "quotas"])
+    assert done.returncode == 2 and "possible values: fleet, quota" in done.stderr, done
+    done = run([PLIMSOLL, "demo", "--scene", "quota", "--speeds", "1,2"])
+    assert done.returncode == 2 and "--speeds has no effect with --scene quota" in done.stderr, done
+    for shell in ("bash", "zsh", "fish"):
+        assert "--scene" in (script := run([PLIMSOLL, "completions", shell]).stdout) or "-l scene" in script, shell
+        assert "quota" in script.split("scene", 1)[1], shell
 
 
 def test_first_request_is_balanced_within_a_second_of_start(fleet: Fleet) -> None:

@@ -13,6 +13,7 @@ mod control;
 mod demo;
 mod exit;
 mod explain;
+mod fetch;
 mod load;
 mod log;
 mod output;

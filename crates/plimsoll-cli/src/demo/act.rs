@@ -45,10 +45,6 @@ const MIN_CPUS: f64 = 0.05;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests in flight beyond which the fleet is stuck.
 const MAX_IN_FLIGHT: u32 = 5_000;
-/// Interval of drawings on a terminal.
-const REDRAW_EVERY: Duration = Duration::from_millis(500);
-/// Interval of lines elsewhere.
-const LINE_EVERY: Duration = Duration::from_secs(2);
 
 /// The balancing act: uneven backends under `round-robin`, then under `weighted`.
 pub(super) async fn balance(speeds: &[f64], length: Duration, table: &mut Table) -> anyhow::Result<Vec<Phase>> {
@@ -115,7 +111,7 @@ async fn run(
 
 /// One phase, from its beginning to its end.
 async fn play(phase: &mut Phase, fleet: &mut Fleet, engine: &Engine, table: &mut Table) -> anyhow::Result<()> {
-    let every = if table.is_live() { REDRAW_EVERY } else { LINE_EVERY };
+    let every = table.interval();
     let mut now = Instant::now();
     while now < phase.end() {
         let next = (now + every).min(phase.next_border(now));
@@ -176,6 +172,7 @@ fn plan(fleet: &Fleet, shape: Shape, duration: Duration, timeout: Duration, mix:
         timeout,
         max_in_flight: MAX_IN_FLIGHT,
         connections: 10,
+        spread: None,
         seed: 1,
     })
 }

@@ -23,6 +23,8 @@ const LINES_KEPT: usize = 20;
 const READY_WITHIN: Duration = Duration::from_secs(10);
 /// What a backend says when it is ready, before its address.
 const READY_LINE: &str = "listening on ";
+/// What a quota server says after that, before the address of its API.
+const ADMIN_LINE: &str = "admin on ";
 
 /// A process that ends with this value.
 #[derive(Debug)]
@@ -64,17 +66,34 @@ impl Child {
 
     /// Waits until it says where it listens.
     pub(crate) async fn listening(&mut self) -> anyhow::Result<SocketAddr> {
-        let address = tokio::time::timeout(READY_WITHIN, self.ready_line())
-            .await
-            .with_context(|| format!("{} is not ready after {READY_WITHIN:?}", self.name))??;
-        self.follow();
+        let [address] = self.addresses([READY_LINE]).await?;
         Ok(address)
     }
 
-    async fn ready_line(&mut self) -> anyhow::Result<SocketAddr> {
+    /// Waits until it says where it listens, and then where its admin API does.
+    pub(crate) async fn listening_with_admin(&mut self) -> anyhow::Result<[SocketAddr; 2]> {
+        self.addresses([READY_LINE, ADMIN_LINE]).await
+    }
+
+    /// Waits for a line with an address after each of these words, in this order.
+    async fn addresses<const N: usize>(&mut self, words: [&str; N]) -> anyhow::Result<[SocketAddr; N]> {
+        let mut addresses = [SocketAddr::from(([0, 0, 0, 0], 0)); N];
+        let read = async {
+            for (words, address) in words.into_iter().zip(&mut addresses) {
+                *address = self.line_with_address(words).await?;
+            }
+            anyhow::Ok(())
+        };
+        let read = tokio::time::timeout(READY_WITHIN, read).await;
+        read.with_context(|| format!("{} is not ready after {READY_WITHIN:?}", self.name))??;
+        self.follow();
+        Ok(addresses)
+    }
+
+    async fn line_with_address(&mut self, words: &str) -> anyhow::Result<SocketAddr> {
         let lines = self.lines.as_mut().context("its lines are read already")?;
         while let Some(line) = lines.next_line().await? {
-            if let Some(address) = line.strip_prefix(READY_LINE) {
+            if let Some(address) = line.strip_prefix(words) {
                 return address.parse().with_context(|| format!("{} listens on `{address}`", self.name));
             }
             keep(&self.said, line);

@@ -1,22 +1,15 @@
-//! How the demo shows itself: a table that is redrawn on a terminal, plain lines elsewhere.
-//!
-//! Always on stderr, so that stdout holds the result alone. Every line is cut at the width of the
-//! terminal, since a wrapped line would break the count by which the next drawing goes back.
+//! The figures of the scene `fleet` as text: of a phase under way, and of all phases at the end.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write as _};
-
-use crossterm::cursor::MoveToPreviousLine;
-use crossterm::queue;
-use crossterm::terminal::{Clear, ClearType};
+use std::io;
+use std::time::Duration;
 
 use super::fleet::Fleet;
 use super::phase::{BalanceResult, OverloadResult, Phase, PhaseResult, Served, Usage};
+use super::screen::Screen;
 use super::stage::Stage;
 use crate::load::tally::Group;
 
-/// Where the width is unknown.
-const DEFAULT_WIDTH: usize = 80;
 /// Columns before the bar of a row.
 const BEFORE_BAR: usize = 64;
 /// No bar is longer, however wide the terminal.
@@ -24,19 +17,17 @@ const MAX_BAR: usize = 60;
 /// No bar at all below this.
 const MIN_BAR: usize = 4;
 
-/// The display.
+/// The display of the scene `fleet`.
 #[derive(Debug)]
 pub(crate) struct Table {
-    live: bool,
-    /// The last drawing, to be drawn over: the lengths of its lines.
-    drawn: Vec<usize>,
+    screen: Screen,
     criticalities: Vec<String>,
 }
 
 impl Table {
-    /// On a terminal, if stderr is one.
-    pub(crate) fn new() -> Self {
-        Self { live: io::stderr().is_terminal(), drawn: Vec::new(), criticalities: Vec::new() }
+    /// On a screen.
+    pub(crate) fn new(screen: Screen) -> Self {
+        Self { screen, criticalities: Vec::new() }
     }
 
     /// Names of the groups of an overload stage.
@@ -44,50 +35,24 @@ impl Table {
         self.criticalities = names.to_vec();
     }
 
-    /// Whether a drawing replaces the last one, so that it may come often.
-    pub(crate) fn is_live(&self) -> bool {
-        self.live
+    /// Time between two calls of [`show`](Self::show).
+    pub(crate) fn interval(&self) -> Duration {
+        self.screen.interval()
     }
 
     /// Shows the current figures of the phase.
     pub(crate) fn show(&mut self, fleet: &Fleet, phase: &Phase, settling: bool) -> io::Result<()> {
-        if !self.live {
-            return write_stderr(&line(phase, settling, &self.criticalities));
-        }
-        let width = crossterm::terminal::size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns));
-        let text = fit(&headline(phase.stage(), settling, &rows(fleet, phase, &self.criticalities, width)), width);
-        let up = rows_taken(&self.drawn, width);
-        self.drawn = text.lines().map(|line| line.chars().count()).collect();
-        let mut stderr = io::stderr().lock();
-        if up > 0 {
-            queue!(stderr, MoveToPreviousLine(up), Clear(ClearType::FromCursorDown))?;
-        }
-        stderr.write_all(text.as_bytes())?;
-        stderr.flush()
+        let names = &self.criticalities;
+        self.screen.show(
+            |width| headline(phase.stage(), settling, &rows(fleet, phase, names, width)),
+            || line(phase, settling, names),
+        )
     }
 
     /// Leaves the last drawing in place; the next goes below it.
     pub(crate) fn keep(&mut self) -> io::Result<()> {
-        self.drawn.clear();
-        if self.live { write_stderr("\n") } else { Ok(()) }
+        self.screen.keep()
     }
-}
-
-fn write_stderr(text: &str) -> io::Result<()> {
-    let mut stderr = io::stderr().lock();
-    stderr.write_all(text.as_bytes())?;
-    stderr.flush()
-}
-
-/// Rows that lines of these lengths take on a terminal of this width, which may have shrunk since.
-fn rows_taken(lengths: &[usize], width: usize) -> u16 {
-    let rows = lengths.iter().map(|length| length.div_ceil(width.max(1)).max(1)).sum::<usize>();
-    u16::try_from(rows).unwrap_or(u16::MAX)
-}
-
-/// The text with each line cut at the width.
-fn fit(text: &str, width: usize) -> String {
-    text.lines().map(|line| line.chars().take(width.max(1)).collect::<String>() + "\n").collect()
 }
 
 fn headline(stage: Stage, settling: bool, rows: &str) -> String {
@@ -309,22 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn every_line_fits_the_terminal() {
-        let stage = headline(Stage::OverloadUnprotected, true, &format!("  {}\n", bar(1.0, 200)));
-        for width in [1, 20, 79, 80, 200] {
-            assert!(fit(&stage, width).lines().all(|line| line.chars().count() <= width));
-        }
+    fn headline_of_each_stage_fits_eighty_columns() {
         for stage in Stage::ALL {
             let text = headline(stage, true, "");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         }
-    }
-
-    #[test]
-    fn drawing_goes_back_over_lines_that_a_narrower_terminal_wraps() {
-        assert_eq!(rows_taken(&[], 80), 0);
-        assert_eq!(rows_taken(&[80, 0, 12], 80), 3);
-        assert_eq!(rows_taken(&[80, 0, 12], 40), 4);
     }
 
     #[test]

@@ -5,15 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use bytes::Bytes;
-use http::Request;
-use http::header::{ACCEPT, HOST};
-use http_body_util::{BodyExt as _, Empty};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use crate::fetch::fetch;
 
 /// A proxy that is alive answers in milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,21 +26,6 @@ pub(super) fn get(admin: SocketAddr, path: &str) -> anyhow::Result<(u16, Value)>
     let json = serde_json::from_slice(&body)
         .with_context(|| format!("the server at {admin} is not the admin API of a plimsoll proxy"))?;
     Ok((status, json))
-}
-
-async fn fetch(admin: SocketAddr, path: &str) -> anyhow::Result<(u16, Bytes)> {
-    let stream = TcpStream::connect(admin).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
-    let request = Request::get(path)
-        .header(HOST, admin.to_string())
-        .header(ACCEPT, "application/json")
-        .body(Empty::<Bytes>::new())?;
-    let response = sender.send_request(request).await?;
-    let status = response.status().as_u16();
-    let body = response.into_body().collect().await?.to_bytes();
-    connection.abort();
-    Ok((status, body))
 }
 
 /// As it stands in a path or a query.

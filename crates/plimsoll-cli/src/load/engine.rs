@@ -11,9 +11,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use http::{HeaderMap, HeaderName, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use plimsoll_core::Rejection;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use tokio::sync::Notify;
@@ -36,6 +37,7 @@ const KINDS: u64 = 0x6b69_6e64;
 
 const X_BACKEND: HeaderName = HeaderName::from_static("x-backend");
 const X_PLIMSOLL_SHED: HeaderName = HeaderName::from_static("x-plimsoll-shed");
+const X_PLIMSOLL_COST_US: HeaderName = HeaderName::from_static("x-plimsoll-cost-us");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Sends load. Made to be shared by the tasks of one `LocalSet`.
@@ -47,7 +49,8 @@ pub(crate) struct Engine {
     since: Cell<Option<Instant>>,
     /// Connections that belong to earlier records.
     connections_before: Cell<u64>,
-    pool: RefCell<Option<Rc<Pool>>>,
+    /// One for each server.
+    pools: RefCell<Rc<[Pool]>>,
     in_flight: Cell<u32>,
     ended: Notify,
     /// Source of the requests' kinds.
@@ -62,6 +65,8 @@ struct Intent {
     /// Whether it is part of the measurement.
     counts: bool,
     kind: Kind,
+    /// The place of its server.
+    server: usize,
 }
 
 /// Counts a request as in flight for as long as it lives.
@@ -83,7 +88,7 @@ impl Engine {
             record: RefCell::default(),
             since: Cell::new(None),
             connections_before: Cell::new(0),
-            pool: RefCell::new(None),
+            pools: RefCell::new(Rc::new([])),
             in_flight: Cell::new(0),
             ended: Notify::new(),
         })
@@ -102,7 +107,7 @@ impl Engine {
             record.elapsed = now.saturating_duration_since(since);
             self.since.set(Some(now.max(since)));
         }
-        let opened = self.pool.borrow().as_ref().map_or(0, |pool| pool.opened());
+        let opened = self.pools.borrow().iter().map(Pool::opened).sum::<u64>();
         record.connections = opened - self.connections_before.replace(opened);
         record
     }
@@ -110,13 +115,15 @@ impl Engine {
     /// Sends all of it and waits for the answers. Fails only if the load cannot begin: what the
     /// server does wrong is in the record.
     pub(crate) async fn run(self: &Rc<Self>) -> anyhow::Result<()> {
-        let (host, port) = self.plan.target.host_and_port();
-        let addresses =
-            tokio::net::lookup_host((host, port)).await.with_context(|| format!("cannot resolve `{host}`"))?;
-        let pool = Rc::new(Pool::new(addresses.collect(), self.plan.protocol, self.plan.connections));
-        *self.pool.borrow_mut() = Some(Rc::clone(&pool));
+        let pools = self.pools().await?;
+        *self.pools.borrow_mut() = Rc::clone(&pools);
         // A server that takes connections but does not answer must not hold up the start for ever.
-        let _ = tokio::time::timeout(self.plan.timeout, pool.warm_up()).await;
+        let warm_up = async {
+            for pool in &*pools {
+                pool.warm_up().await;
+            }
+        };
+        let _ = tokio::time::timeout(self.plan.timeout, warm_up).await;
         let start = Instant::now();
         let measured_from = start + self.plan.warmup;
         self.since.set(Some(measured_from));
@@ -126,15 +133,26 @@ impl Engine {
             end: self.plan.duration.and_then(|duration| measured_from.checked_add(duration)),
         };
         match self.plan.shape {
-            Shape::Open { rate, arrival } => self.run_open(&pool, &course, rate, arrival).await?,
-            Shape::Closed { concurrency } => self.run_closed(&pool, &course, concurrency).await,
+            Shape::Open { rate, arrival } => self.run_open(&pools, &course, rate, arrival).await?,
+            Shape::Closed { concurrency } => self.run_closed(&pools, &course, concurrency).await,
         }
         Ok(())
     }
 
+    async fn pools(&self) -> anyhow::Result<Rc<[Pool]>> {
+        let pool = |addresses| Pool::new(addresses, self.plan.protocol, self.plan.connections);
+        if let Some(spread) = &self.plan.spread {
+            return Ok(spread.addresses().iter().map(|address| pool(vec![*address])).collect());
+        }
+        let (host, port) = self.plan.target.host_and_port();
+        let addresses =
+            tokio::net::lookup_host((host, port)).await.with_context(|| format!("cannot resolve `{host}`"))?;
+        Ok(Rc::new([pool(addresses.collect())]))
+    }
+
     async fn run_open(
         self: &Rc<Self>,
-        pool: &Rc<Pool>,
+        pools: &Rc<[Pool]>,
         course: &Course,
         rate: f64,
         arrival: Arrival,
@@ -151,7 +169,7 @@ impl Engine {
             pacer.until(due).await?;
             let intent = self.intend(course, due);
             counted += u64::from(intent.counts);
-            self.launch(pool, intent);
+            self.launch(pools, intent);
             launches += 1;
             if launches.is_multiple_of(LAUNCHES_PER_TURN) {
                 tokio::task::yield_now().await;
@@ -164,11 +182,13 @@ impl Engine {
     }
 
     fn intend(&self, course: &Course, due: Instant) -> Intent {
-        let kind = self.plan.target.mix().draw(&mut *self.kinds.borrow_mut());
-        Intent { due, counts: due >= course.measured_from, kind }
+        let kinds = &mut *self.kinds.borrow_mut();
+        let kind = self.plan.target.mix().draw(kinds);
+        let server = self.plan.spread.as_ref().map_or(0, |spread| spread.draw(kinds));
+        Intent { due, counts: due >= course.measured_from, kind, server }
     }
 
-    fn launch(self: &Rc<Self>, pool: &Rc<Pool>, intent: Intent) {
+    fn launch(self: &Rc<Self>, pools: &Rc<[Pool]>, intent: Intent) {
         if self.in_flight.get() >= self.plan.max_in_flight {
             if intent.counts {
                 self.note_dropped(intent.kind);
@@ -177,15 +197,15 @@ impl Engine {
         }
         self.in_flight.set(self.in_flight.get() + 1);
         let in_flight = InFlight(Rc::clone(self));
-        let pool = Rc::clone(pool);
-        tokio::task::spawn_local(async move { in_flight.0.request(&pool, intent).await });
+        let pools = Rc::clone(pools);
+        tokio::task::spawn_local(async move { in_flight.0.request(&pools[intent.server], intent).await });
     }
 
-    async fn run_closed(self: &Rc<Self>, pool: &Rc<Pool>, course: &Course, concurrency: u32) {
+    async fn run_closed(self: &Rc<Self>, pools: &Rc<[Pool]>, course: &Course, concurrency: u32) {
         let counted = Rc::new(Cell::new(0));
         let mut callers = tokio::task::JoinSet::new();
         for _ in 0..concurrency {
-            let (engine, pool, course, counted) = (Rc::clone(self), Rc::clone(pool), *course, Rc::clone(&counted));
+            let (engine, pools, course, counted) = (Rc::clone(self), Rc::clone(pools), *course, Rc::clone(&counted));
             callers.spawn_local(async move {
                 while engine.plan.requests.is_none_or(|requests| counted.get() < requests) {
                     let now = Instant::now();
@@ -194,7 +214,7 @@ impl Engine {
                     }
                     let intent = engine.intend(&course, now);
                     counted.set(counted.get() + u64::from(intent.counts));
-                    engine.request(&pool, intent).await;
+                    engine.request(&pools[intent.server], intent).await;
                     // A server that is not there refuses without ever letting this task wait.
                     tokio::task::consume_budget().await;
                 }
@@ -230,6 +250,13 @@ impl Engine {
         record.left(lag);
         if !mix.is_plain() {
             record.tallies.ended(intent.kind, latency, mix.fate(latency, &result));
+            if let Ok(answer) = &result {
+                match answer.cost_us {
+                    Some(cost_us) if answer.is_ok() => record.tallies.charged(intent.kind, cost_us),
+                    _ if answer.by_limit => record.tallies.limited(intent.kind),
+                    _ => {}
+                }
+            }
         }
         record.ended(latency, result);
     }
@@ -271,7 +298,9 @@ impl Engine {
     async fn read(&self, response: Response<Incoming>) -> Result<Answer, Failure> {
         let status = response.status().as_u16();
         let backend = response.headers().get(X_BACKEND).cloned();
-        let marked_shed = response.headers().contains_key(X_PLIMSOLL_SHED);
+        let shed = response.headers().get(X_PLIMSOLL_SHED);
+        let (marked_shed, by_limit) = (shed.is_some(), shed.is_some_and(is_by_limit));
+        let cost_us = response.headers().get(X_PLIMSOLL_COST_US).and_then(|cost| cost.to_str().ok()?.parse().ok());
         // A call without a message may carry its status in the head ("trailers-only").
         let mut grpc = grpc_status(response.headers());
         let mut body = response.into_body();
@@ -285,7 +314,7 @@ impl Engine {
             }
         }
         let grpc = (self.plan.protocol == Protocol::Grpc).then_some(grpc.map_or(GrpcStatus::Missing, GrpcStatus::Code));
-        Ok(Answer { status, grpc, backend, bytes, marked_shed })
+        Ok(Answer { status, grpc, backend, bytes, marked_shed, by_limit, cost_us })
     }
 
     fn classify(&self, error: &hyper::Error) -> Failure {
@@ -321,6 +350,12 @@ fn was_refused(error: &hyper::Error) -> bool {
     let reason = error.reason();
     (error.is_go_away() && error.is_remote() && reason == Some(h2::Reason::NO_ERROR))
         || (error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// Whether `x-plimsoll-shed` names a limit of the customer as the reason.
+fn is_by_limit(shed: &HeaderValue) -> bool {
+    let mut members = shed.to_str().unwrap_or_default().split(',');
+    members.any(|member| member.trim().strip_prefix("reason=") == Some(Rejection::Quota.name()))
 }
 
 fn grpc_status(headers: &HeaderMap) -> Option<u16> {

@@ -77,11 +77,16 @@ impl Parts {
     }
 
     fn draw(&self, rng: &mut impl Rng) -> usize {
-        let last = self.until.len() - 1;
-        let at = uniform(rng) * self.until[last];
-        // Rounding may make it the sum itself, which lies behind the last.
-        self.until.partition_point(|until| *until <= at).min(last)
+        draw(&self.until, rng)
     }
+}
+
+/// A place in a list of parts. `until` has the sum of the parts up to and including each.
+pub(super) fn draw(until: &[f64], rng: &mut impl Rng) -> usize {
+    let last = until.len() - 1;
+    let at = uniform(rng) * until[last];
+    // Rounding may make it the sum itself, which lies behind the last.
+    until.partition_point(|until| *until <= at).min(last)
 }
 
 /// Uniform in [0, 1), in steps of 2^-53.
@@ -315,7 +320,9 @@ mod tests {
     #[test]
     fn an_answer_is_useful_when_it_is_ok_and_in_time_and_a_shed_one_is_no_other_failure() {
         let mix = Mix { useful_within: Some(Duration::from_millis(250)), ..Mix::default() };
-        let answer = |status, marked_shed| Ok(Answer { status, grpc: None, backend: None, bytes: 0, marked_shed });
+        let answer = |status, marked_shed| {
+            Ok(Answer { status, grpc: None, backend: None, bytes: 0, marked_shed, by_limit: false, cost_us: None })
+        };
         for (ms, result, fate) in [
             (250, answer(200, false), Fate::Useful),
             (251, answer(200, false), Fate::Late),

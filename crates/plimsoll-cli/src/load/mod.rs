@@ -23,6 +23,7 @@ pub(crate) mod plan;
 mod pool;
 pub(crate) mod record;
 mod report;
+pub(crate) mod spread;
 pub(crate) mod tally;
 pub(crate) mod target;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::exit::Problem;
 
 use super::mix::{DeadlineHeader, Mix};
+use super::spread::Spread;
 use super::target::Target;
 
 /// The callers when neither a rate nor a number of callers is given: enough to keep a small server
@@ -90,8 +91,10 @@ pub(crate) struct Plan {
     pub(crate) timeout: Duration,
     /// Open loop: the bound of requests without an answer.
     pub(crate) max_in_flight: u32,
-    /// Opened at the start.
+    /// Opened at the start, to each server.
     pub(crate) connections: u32,
+    /// Servers in place of that of the target.
+    pub(crate) spread: Option<Spread>,
     /// Of the arrivals and of the kinds of requests.
     pub(crate) seed: u64,
 }
@@ -139,6 +142,7 @@ impl TryFrom<super::Args> for Plan {
             timeout: args.timeout,
             max_in_flight: args.max_in_flight,
             connections,
+            spread: None,
             seed: args.seed,
         })
     }

@@ -66,6 +66,10 @@ pub(crate) struct Answer {
     pub(crate) bytes: u64,
     /// Whether it says by `x-plimsoll-shed` that it comes without service.
     pub(crate) marked_shed: bool,
+    /// Whether that says that a limit of its customer refused it.
+    pub(crate) by_limit: bool,
+    /// CPU-microseconds that it cost, from `x-plimsoll-cost-us`.
+    pub(crate) cost_us: Option<u64>,
 }
 
 /// The end of a gRPC call.
@@ -257,7 +261,15 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, grpc: Option<GrpcStatus>) -> Result<Answer, Failure> {
-        Ok(Answer { status, grpc, backend: Some(HeaderValue::from_static("b")), bytes: 10, marked_shed: false })
+        Ok(Answer {
+            status,
+            grpc,
+            backend: Some(HeaderValue::from_static("b")),
+            bytes: 10,
+            marked_shed: false,
+            by_limit: false,
+            cost_us: None,
+        })
     }
 
     #[test]

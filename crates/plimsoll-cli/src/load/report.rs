@@ -275,6 +275,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             max_in_flight: 10,
             connections: 1,
+            spread: None,
             seed: 1,
         }
     }
@@ -288,7 +289,15 @@ mod tests {
     }
 
     fn record(mix: &Mix) -> Record {
-        let answer = |status| Answer { status, grpc: None, backend: None, bytes: 0, marked_shed: false };
+        let answer = |status| Answer {
+            status,
+            grpc: None,
+            backend: None,
+            bytes: 0,
+            marked_shed: false,
+            by_limit: false,
+            cost_us: None,
+        };
         let mut record = Record::default();
         for (at, ms, result) in
             [(0, 20, Ok(answer(200))), (1, 900, Ok(answer(200))), (1, 1, Ok(answer(503))), (1, 1, Err(Failure::Closed))]

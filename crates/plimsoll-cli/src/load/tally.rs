@@ -53,14 +53,18 @@ pub(crate) struct Tally {
     pub(crate) useful: u64,
     /// Turned away.
     pub(crate) shed: u64,
+    /// Those among them that a limit of their customer refused.
+    pub(crate) limited: u64,
     /// Never sent.
     pub(crate) dropped: u64,
+    /// CPU-microseconds of the answers without failure that tell their cost.
+    pub(crate) cost_us: u64,
     useful_latency: Histogram<u64>,
 }
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { requests: 0, ok: 0, useful: 0, shed: 0, dropped: 0, useful_latency: histogram() }
+        Self { requests: 0, ok: 0, useful: 0, shed: 0, limited: 0, dropped: 0, cost_us: 0, useful_latency: histogram() }
     }
 }
 
@@ -89,7 +93,9 @@ impl Tally {
         self.ok += later.ok;
         self.useful += later.useful;
         self.shed += later.shed;
+        self.limited += later.limited;
         self.dropped += later.dropped;
+        self.cost_us += later.cost_us;
         self.useful_latency.add(&later.useful_latency).expect("all tallies have the same bounds");
     }
 }
@@ -103,6 +109,20 @@ impl Tallies {
     pub(crate) fn ended(&mut self, kind: Kind, latency: Duration, fate: Fate) {
         for group in kind.groups() {
             self.0.entry(group).or_default().ended(latency, fate);
+        }
+    }
+
+    /// A request of this kind was served at this cost.
+    pub(crate) fn charged(&mut self, kind: Kind, cost_us: u64) {
+        for group in kind.groups() {
+            self.0.entry(group).or_default().cost_us += cost_us;
+        }
+    }
+
+    /// A request of this kind that was shed was refused by a limit of its customer.
+    pub(crate) fn limited(&mut self, kind: Kind) {
+        for group in kind.groups() {
+            self.0.entry(group).or_default().limited += 1;
         }
     }
 
@@ -170,10 +190,15 @@ mod tests {
         let (mut first, mut second) = (Tallies::default(), Tallies::default());
         first.ended(FIRST, Duration::from_millis(1), Fate::Useful);
         second.ended(FIRST, Duration::from_millis(3), Fate::Useful);
+        first.charged(FIRST, 900);
+        second.charged(SECOND, 100);
+        second.limited(SECOND);
         second.dropped(SECOND);
         first.append(&second);
         let all = first.of(Group::All);
-        assert_eq!((all.requests, all.useful, all.dropped), (2, 2, 1));
+        assert_eq!((all.requests, all.useful, all.dropped, all.cost_us), (2, 2, 1, 1_000));
+        let second = first.of(Group::Criticality(1));
+        assert_eq!((second.cost_us, second.limited, first.of(Group::Criticality(0)).limited), (100, 1, 0));
         assert!(all.useful_ms(1.0).unwrap() > 2.9);
         assert_eq!(first.of(Group::Criticality(1)).dropped, 1);
     }

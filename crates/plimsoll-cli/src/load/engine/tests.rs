@@ -13,6 +13,7 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::load::mix::{Mix, Parts};
+use crate::load::spread::Spread;
 use crate::load::tally::Group;
 use crate::load::target::{Params, Target};
 
@@ -29,6 +30,7 @@ fn plan(address: SocketAddr, protocol: Protocol, shape: Shape, requests: u64) ->
         timeout: Duration::from_secs(10),
         max_in_flight: 1_000,
         connections: 1,
+        spread: None,
         seed: 1,
     }
 }
@@ -54,7 +56,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         "/close" => drop(response.headers_mut().insert("connection", "close".parse().unwrap())),
         "/shed" if request.headers().get("x-criticality").is_some_and(|name| name == "sheddable") => {
             *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
-            response.headers_mut().insert("x-plimsoll-shed", "reason=deadline".parse().unwrap());
+            response.headers_mut().insert("x-plimsoll-shed", "retry=after, reason=quota".parse().unwrap());
         }
         "/fail" => *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE,
         "/plimsoll.backend.v1.Backend/Work" => {
@@ -120,6 +122,7 @@ async fn requests_say_what_they_are_and_are_counted_by_it() {
             assert_eq!((all.requests, web.requests, web.ok), (40, 40, critical.requests));
             assert_eq!((critical.ok, critical.shed), (critical.requests, 0));
             assert_eq!((sheddable.ok, sheddable.shed), (0, sheddable.requests));
+            assert_eq!((sheddable.limited, critical.limited), (sheddable.requests, 0));
             // By the seed, with neither of the two missing.
             assert!(critical.requests > 0 && sheddable.requests > 0);
             let again =
@@ -301,6 +304,50 @@ async fn warm_up_is_sent_and_not_counted() {
             engine.run().await.unwrap();
             let record = engine.take_measured();
             assert_eq!((record.requests, record.failed()), (10, 0));
+        })
+        .await;
+}
+
+/// A server of this name, whose requests cost 250 CPU-microseconds each.
+fn serve_named(listener: TcpListener, name: &'static str) {
+    let answer = move |request: Request<Incoming>| async move {
+        let mut response = answer(request).await?;
+        response.headers_mut().insert("x-backend", name.parse().unwrap());
+        response.headers_mut().insert("x-plimsoll-cost-us", "250".parse().unwrap());
+        Ok::<_, Infallible>(response)
+    };
+    tokio::task::spawn_local(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::task::spawn_local(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)));
+        }
+    });
+}
+
+/// Seed 1, n = 400: the share of one in four has a standard error of 2.2%, and the bound is 4 of them. The
+/// chance of a false alarm is 6e-5 for another seed, and 0 for this one.
+#[tokio::test]
+async fn spread_gives_each_server_its_part_and_costs_add_up() {
+    LocalSet::new()
+        .run_until(async {
+            let [(first, to_first), (second, to_second)] = [listen().await, listen().await];
+            serve_named(first, "first");
+            serve_named(second, "second");
+            let plan = Plan {
+                target: mixed(to_first),
+                spread: Spread::new([(to_first, 3.0), (to_second, 1.0)]),
+                ..plan(to_first, Protocol::Http1, ONE_CALLER, 400)
+            };
+            let record = measure(plan).await;
+            let served = |name| record.backends[&http::HeaderValue::from_static(name)];
+            assert_eq!((served("first") + served("second"), record.connections), (400, 2));
+            assert!((264..=336).contains(&served("first")), "{}", served("first"));
+            // Shed requests cost too, and are not served.
+            let critical = record.tallies.of(Group::Criticality(0));
+            assert_eq!(
+                (critical.cost_us, record.tallies.of(Group::All).cost_us),
+                (250 * critical.ok, 250 * critical.ok)
+            );
         })
         .await;
 }
