@@ -54,6 +54,7 @@ const FILES: &[(&str, &str)] = files![
     "quota-order",
     "quota-failover",
     "quota-herd",
+    "quota-poison",
     "quota-sre-table",
     "quota-scale",
     "doorman-5",

@@ -12,7 +12,7 @@ use super::Experiment;
 use super::budget::MOST_PARTIES;
 use super::fleet::within_reason;
 use super::shedding::CRITICALITY;
-use crate::experiment::quota::plan::{Accidents, Arm, Customer, Outage, Plan, Rule, Source, Spread};
+use crate::experiment::quota::plan::{Accidents, Arm, Change, Customer, Outage, Plan, Rule, Source, Spread};
 
 /// Servers of the last level of a tree.
 const MOST_SERVERS: f64 = 1e4;
@@ -32,10 +32,12 @@ impl Table for QuotaFile {
         visitor.value("tasks", &mut plan.tasks);
         visitor.value_as("delay", &mut plan.delay, SpanOrOff);
         visitor.value_as("reconnect", &mut plan.reconnect, SpanOrOff);
+        visitor.value_as("restart", &mut plan.restart, SpanOrOff);
         visitor.tables("customers", &mut plan.customers);
         visitor.tables("sources", &mut plan.sources);
         visitor.tables("phases", &mut plan.phases);
         visitor.tables("outages", &mut plan.outages);
+        visitor.tables("changes", &mut plan.changes);
         visitor.table("accidents", &mut plan.accidents);
         visitor.tables("arms", &mut plan.arms);
     }
@@ -59,6 +61,15 @@ impl Table for Source {
         visitor.value("loads", &mut self.loads);
         visitor.value("spread", &mut self.spread);
         visitor.value("skew", &mut self.skew);
+    }
+}
+
+impl Table for Change {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("at", &mut self.at);
+        visitor.required("customer", &mut self.customer);
+        visitor.required("limit", &mut self.limit);
+        visitor.value("breaks", &mut self.breaks);
     }
 }
 
@@ -157,9 +168,10 @@ impl Variants for Rule {
 
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         match self {
-            Self::Leases { outlook, lease } => {
+            Self::Leases { outlook, lease, trial } => {
                 visitor.value("outlook", outlook);
                 visitor.value("lease", lease);
+                visitor.value("trial", trial);
             }
             Self::Even => {}
             Self::Weights { every } => visitor.value("every", every),

@@ -9,7 +9,7 @@ use super::fleet_check::{gives_way, names, one_for_each_phase, phase_times};
 use super::quota::QuotaFile;
 use super::{Kind, Settings};
 use crate::experiment::quota::metric_names;
-use crate::experiment::quota::plan::{Accidents, Customer, Outage, Plan, Source, Spread};
+use crate::experiment::quota::plan::{Accidents, Change, Customer, Outage, Plan, Source, Spread};
 
 /// The weight of a kind of accident.
 const MOST_WEIGHT: u32 = 1_000_000;
@@ -26,6 +26,7 @@ impl Settings for QuotaFile {
         budget(checker, "tasks", "tasks", f64::from(plan.tasks.get()), MOST_PARTIES);
         customers(plan, checker);
         sources(plan, checker);
+        changes(plan, checker);
         accidents(plan, checker);
         if plan.arms.is_empty() {
             let mend = "add [[arms]] with name = \"leases\" and rule = \"leases\"";
@@ -64,16 +65,36 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     }
 }
 
+fn limit_at(checker: &mut Checker<'_>, path: String, limit: f64) {
+    if !(1e-3..=1e6).contains(&limit) {
+        checker.report(path, format!("{limit} is no limit"), "write a number of CPUs from 0.001 to 1000000");
+    }
+}
+
+fn changes(plan: &Plan, checker: &mut Checker<'_>) {
+    if let Err(flaw) = within_reason("restart", plan.restart) {
+        checker.report("restart", flaw.reason, flaw.help);
+    }
+    for (i, Change { at, customer, limit, .. }) in plan.changes.iter().enumerate() {
+        let path = |key: &str| format!("changes[{i}].{key}");
+        if *at >= plan.duration {
+            checker.report(path("at"), "the run is over by then", "write an earlier time, or a longer duration");
+        }
+        if !plan.customers.iter().any(|known| known.name == *customer) {
+            let mend = "write the name of one of [[customers]]";
+            checker.report(path("customer"), format!("there is no customer \"{customer}\""), mend);
+        }
+        limit_at(checker, path("limit"), *limit);
+    }
+}
+
 fn customers(plan: &Plan, checker: &mut Checker<'_>) {
     if plan.customers.is_empty() {
         checker.report("customers", "there is no customer", "add [[customers]] with name = \"acme\" and limit = 1");
     }
     names(checker, "customers", plan.customers.iter().map(|customer| &*customer.name));
     for (i, Customer { limit, .. }) in plan.customers.iter().enumerate() {
-        if !(1e-3..=1e6).contains(limit) {
-            let path = format!("customers[{i}].limit");
-            checker.report(path, format!("{limit} is no limit"), "write a number of CPUs from 0.001 to 1000000");
-        }
+        limit_at(checker, format!("customers[{i}].limit"), *limit);
     }
     let count = |customer: &Customer| f64::from(customer.count.get());
     for (i, customer) in plan.customers.iter().enumerate() {

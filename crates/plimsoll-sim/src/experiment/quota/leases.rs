@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use plimsoll_core::Timestamp;
 use plimsoll_core::quota::{Assignment, CustomerId, Holder, Owner, OwnerConfig, Report, TaskId};
 
+use super::changes::Changes;
 use super::customers::Customers;
 use super::messages::Sent;
 use super::plan::Plan;
@@ -28,11 +29,19 @@ pub(super) enum Step {
     ToTask(u32),
     /// A task finds the owner.
     Connect(u32),
+    /// A task gets the limits of this change.
+    Limits(u32, u32),
+    /// A step of a change of limits is due.
+    RollOut,
+    /// A task that crashed is back.
+    Restart(u32),
 }
 
-struct Task {
+pub(super) struct Task {
     holder: Holder,
-    id: Option<TaskId>,
+    pub(super) id: Option<TaskId>,
+    /// It crashed, and is not back yet.
+    is_down: bool,
     /// Its number at the same owner before its stream ended.
     former: Option<TaskId>,
     reports: VecDeque<Report>,
@@ -45,21 +54,24 @@ struct Task {
 
 /// The fleet. Each call may make steps due later, which the world is told.
 pub(super) struct Fleet<'p> {
-    plan: &'p Plan,
+    pub(super) plan: &'p Plan,
     config: OwnerConfig,
+    /// Changes of limits are tried by one task.
+    pub(super) has_trial: bool,
     /// Limits of the customers, in CPUs.
-    limits: Vec<f64>,
-    owner: Option<Owner>,
+    pub(super) limits: Vec<f64>,
+    pub(super) changes: Changes,
+    pub(super) owner: Option<Owner>,
     owner_wake: Timestamp,
-    tasks: Vec<Task>,
+    pub(super) tasks: Vec<Task>,
     /// The task of each number at the owner.
     by_id: Vec<u32>,
-    due: Vec<(Timestamp, Step)>,
+    pub(super) due: Vec<(Timestamp, Step)>,
     pub(super) sent: Sent,
 }
 
 impl<'p> Fleet<'p> {
-    pub(super) fn new(now: Timestamp, plan: &'p Plan, config: OwnerConfig) -> Self {
+    pub(super) fn new(now: Timestamp, plan: &'p Plan, config: OwnerConfig, has_trial: bool) -> Self {
         let limits = Customers::new(plan).limits;
         let costs: Vec<f64> = plan
             .customers
@@ -74,6 +86,7 @@ impl<'p> Fleet<'p> {
             Task {
                 holder,
                 id: None,
+                is_down: false,
                 former: None,
                 reports: VecDeque::new(),
                 assignments: VecDeque::new(),
@@ -85,7 +98,9 @@ impl<'p> Fleet<'p> {
         let mut fleet = Self {
             plan,
             config,
+            has_trial,
             limits,
+            changes: Changes::default(),
             owner: None,
             owner_wake: now,
             tasks,
@@ -128,6 +143,9 @@ impl<'p> Fleet<'p> {
     pub(super) fn ask(&mut self, now: Timestamp, request: &Request) -> bool {
         let Request { customer, task: at, criticality, cost, draw } = *request;
         let task = &mut self.tasks[at];
+        if task.is_down {
+            return false;
+        }
         let expected = &mut task.costs[customer];
         *expected += COST_WEIGHT * (cost - *expected);
         let expected = *expected;
@@ -185,6 +203,12 @@ impl<'p> Fleet<'p> {
                 }
             }
             Step::Connect(at) => self.connect(now, at),
+            Step::Limits(at, number) => self.on_limits(now, at, number),
+            Step::RollOut => self.roll_out(now),
+            Step::Restart(at) => {
+                self.tasks[at as usize].is_down = false;
+                self.due.push((now + 2 * self.plan.delay, Step::Connect(at)));
+            }
         }
     }
 
@@ -208,6 +232,9 @@ impl<'p> Fleet<'p> {
             // It found this owner on its way to the one before.
             return;
         }
+        if task.is_down {
+            return;
+        }
         let hello = task.holder.connect(now, CPUS);
         let id = owner.join(now, &hello, task.former.take()).expect("customers are known, each once");
         if self.by_id.len() <= id.0 as usize {
@@ -215,8 +242,29 @@ impl<'p> Fleet<'p> {
         }
         self.by_id[id.0 as usize] = at;
         task.id = Some(id);
+        if let Some(number) = self.changes.in_force() {
+            self.due.push((now + self.plan.delay, Step::Limits(at, number as u32)));
+        }
         self.wake(now, at as usize);
         self.wake_owner(now);
+        self.roll_out(now);
+    }
+
+    /// A task ends with all that it knows.
+    pub(super) fn crash(&mut self, now: Timestamp, at: u32) {
+        let task = &mut self.tasks[at as usize];
+        if let (Some(owner), Some(id)) = (&mut self.owner, task.id.take()) {
+            owner.leave(id);
+            self.changes.on_leave(id);
+        }
+        task.holder = Holder::new(now);
+        for _ in &self.limits {
+            task.holder.add(now);
+        }
+        task.reports.clear();
+        task.assignments.clear();
+        (task.former, task.is_down) = (None, true);
+        self.due.push((now + self.plan.restart, Step::Restart(at)));
     }
 
     fn on_report(&mut self, now: Timestamp, at: usize) {
@@ -229,6 +277,8 @@ impl<'p> Fleet<'p> {
         self.tasks[at].assignments.push_back(answer);
         self.due.push((now + self.plan.delay, Step::ToTask(at as u32)));
         self.wake_owner(now);
+        self.changes.on_report(now, id);
+        self.roll_out(now);
     }
 
     fn send(&mut self, now: Timestamp) {
@@ -251,7 +301,7 @@ impl<'p> Fleet<'p> {
         }
     }
 
-    fn wake_owner(&mut self, now: Timestamp) {
+    pub(super) fn wake_owner(&mut self, now: Timestamp) {
         let Some(owner) = &self.owner else { return };
         let due = owner.poll_timeout().max(now);
         if self.owner_wake <= now || due < self.owner_wake {

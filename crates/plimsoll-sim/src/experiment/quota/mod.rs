@@ -4,6 +4,7 @@
 //! time: only the limits refuse. Each arm has the same requests.
 
 mod accidents;
+mod changes;
 mod customers;
 mod doorman;
 mod figures;

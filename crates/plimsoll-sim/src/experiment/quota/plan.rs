@@ -34,6 +34,10 @@ pub struct Plan {
     pub phases: Vec<Phase>,
     /// Times without owner.
     pub outages: Vec<Outage>,
+    /// Changes of limits.
+    pub changes: Vec<Change>,
+    /// Time until a task that crashed is back.
+    pub restart: Duration,
     /// Accidents at random.
     pub accidents: Accidents,
     /// Rules compared; at least one.
@@ -53,6 +57,8 @@ impl Plan {
     pub const DEFAULT_TASKS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
     /// Half of a round trip between continents.
     pub const DEFAULT_DELAY: Duration = Duration::from_millis(50);
+    /// A service of some size.
+    pub const DEFAULT_RESTART: Duration = Duration::from_secs(10);
     /// Back-off with jitter.
     pub const DEFAULT_RECONNECT: Duration = Duration::from_secs(2);
 }
@@ -71,6 +77,8 @@ impl Default for Plan {
             sources: Vec::new(),
             phases: Vec::new(),
             outages: Vec::new(),
+            changes: Vec::new(),
+            restart: Self::DEFAULT_RESTART,
             accidents: Accidents::default(),
             arms: Vec::new(),
         }
@@ -185,6 +193,19 @@ pub struct Outage {
     pub lasts: Duration,
 }
 
+/// A change of a limit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Change {
+    /// Its time.
+    pub at: Duration,
+    /// The name of the customer.
+    pub customer: String,
+    /// In CPUs; above zero.
+    pub limit: f64,
+    /// Each task that gets it crashes.
+    pub breaks: bool,
+}
+
 /// Accidents, one at a time. The three numbers are weights: each accident is of one of the three kinds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accidents {
@@ -246,6 +267,8 @@ pub enum Rule {
         outlook: Outlook,
         /// [`OwnerConfig::lease`]; above zero.
         lease: Duration,
+        /// One task tries a change of a limit before all get it: [`Rollout`](plimsoll_core::quota::Rollout).
+        trial: bool,
     },
     /// Each task has the limit divided by the number of tasks.
     Even,
@@ -269,7 +292,8 @@ pub enum Rule {
 
 impl Rule {
     /// The default of `Leases`.
-    pub const LEASES: Self = Self::Leases { outlook: Outlook::Optimistic, lease: OwnerConfig::DEFAULT_LEASE };
+    pub const LEASES: Self =
+        Self::Leases { outlook: Outlook::Optimistic, lease: OwnerConfig::DEFAULT_LEASE, trial: true };
     /// The default of `Weights`: that of a limiter in wide use.
     pub const WEIGHTS: Self = Self::Weights { every: Duration::from_secs(3) };
     /// The default of `Doorman`: the tree and the times of its scenarios five and seven.

@@ -145,7 +145,7 @@ fn doorman_gives_out_a_limit_and_more_of_it_after_spikes() {
 #[test]
 fn task_without_an_owner_refuses_nothing_until_it_knows_a_limit() {
     let plan = plan(Spread::Even);
-    let mut fleet = Fleet::new(Timestamp::ZERO, &plan, OwnerConfig::default());
+    let mut fleet = Fleet::new(Timestamp::ZERO, &plan, OwnerConfig::default(), true);
     fleet.lose();
     let request = Request { customer: 0, task: 0, criticality: plan.sources[0].criticality, cost: 1e6, draw: 0.5 };
     for second in 0..60 {

@@ -32,6 +32,8 @@ pub(super) enum Event {
     /// The rates in use are sampled.
     Sample,
     Accident,
+    /// The limit of a customer changes, by the change of this number.
+    Change(u32),
     /// The owner is lost.
     Lose,
     /// Another owner begins.
@@ -72,9 +74,12 @@ impl<'p> World<'p> {
             arena.push(Timestamp::from_origin(outage.at), Event::Lose);
             arena.push(Timestamp::from_origin(outage.at + outage.lasts), Event::Begin);
         }
+        for (change, number) in plan.changes.iter().zip(0..) {
+            arena.push(Timestamp::from_origin(change.at), Event::Change(number));
+        }
         let tasks = match arm.rule {
-            Rule::Leases { outlook, lease } => {
-                Tasks::Leases(Box::new(Fleet::new(now, plan, OwnerConfig { lease, outlook })))
+            Rule::Leases { outlook, lease, trial } => {
+                Tasks::Leases(Box::new(Fleet::new(now, plan, OwnerConfig { lease, outlook }, trial)))
             }
             Rule::Even | Rule::Weights { .. } => Tasks::Shares(Shares::new(now, arm.rule, plan)),
             Rule::Doorman { levels, branches, refresh, lease } => {
@@ -275,6 +280,10 @@ impl arena::World for World<'_> {
             (Event::Accident, _) => self.happen(),
             (Event::Elect(server, successor), Tasks::Doorman(doorman)) => {
                 doorman.elect(now, server, successor);
+                self.schedule();
+            }
+            (Event::Change(number), Tasks::Leases(fleet)) => {
+                fleet.change(now, number as usize);
                 self.schedule();
             }
             (Event::Lose, Tasks::Leases(fleet)) => fleet.lose(),
