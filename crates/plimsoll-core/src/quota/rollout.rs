@@ -38,7 +38,8 @@ pub enum RolloutStep {
     Refuse,
 }
 
-/// See the [module](self).
+/// The state of a change of limits: one task tries them for 3 s before all get them, and two bad trials refuse
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rollout {
     /// The limits in force are the last ones.
