@@ -24,7 +24,7 @@ const OWNED: Effect = Effect::Restart("an owner keeps it: another one begins wit
 /// A lease shorter than this ends at each pause of a task.
 const MIN_LEASE: Duration = Duration::from_secs(5);
 /// Envoy reports every 5 s, and is to keep its assignments for some of these.
-const MIN_ENVOY_LEASE: Duration = Duration::from_secs(30);
+pub(crate) const MIN_ENVOY_LEASE: Duration = Duration::from_secs(30);
 /// A task without a server uses its last rates for so long at most.
 const MAX_LEASE: Duration = Duration::from_secs(3_600);
 /// The largest limit, in CPUs: a hundred large data centres.

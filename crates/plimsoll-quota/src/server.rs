@@ -25,7 +25,7 @@ use crate::config::{Config, ServiceConfig, Unit};
 use crate::envoy;
 use crate::hosted::{Beside, Hosted};
 use crate::message::{FromTask, JOIN, ToOwner, ToTask};
-use crate::service::{MAX_QUEUE, Outcome, Service, StreamId};
+use crate::service::{Callers, MAX_QUEUE, Outcome, Service, StreamId};
 use crate::services::Services;
 use crate::status::status;
 use crate::tls::Ports;
@@ -129,7 +129,8 @@ impl Server {
     /// A new service, with its owner for Envoys if that is another one.
     fn host(&self, now: Timestamp, name: &str, config: &ServiceConfig) -> Arc<Hosted> {
         let new = |config: ServiceConfig, beside: Beside| {
-            let service = Mutex::new(Service::new(now, self.services.epoch, config));
+            let callers = if matches!(beside, Beside::Front(_)) { Callers::Tasks } else { Callers::Envoys };
+            let service = Mutex::new(Service::new(now, self.services.epoch, config, callers));
             Hosted { service, is_due: Notify::new(), beside }
         };
         let hosted = Arc::new_cyclic(|backends| {

@@ -21,7 +21,7 @@ use plimsoll_tls_config::ClientName;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-use crate::config::ServiceConfig;
+use crate::config::{MIN_ENVOY_LEASE, ServiceConfig};
 use crate::convert::{self, Invalid};
 use crate::dictionary::Dictionary;
 use crate::limits::{Override, ServiceLimits, UNLIMITED};
@@ -54,6 +54,13 @@ pub(crate) enum StreamError {
     Slow,
     #[error("the lease of the task is over")]
     Lease,
+}
+
+/// The callers of a service: Envoys report less often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callers {
+    Tasks,
+    Envoys,
 }
 
 /// A stream of a task.
@@ -154,8 +161,12 @@ pub(crate) struct Service {
 
 impl Service {
     /// A service without tasks. `epoch` is the number of its owner, above that of each earlier one.
-    pub(crate) fn new(now: Timestamp, epoch: u64, config: ServiceConfig) -> Self {
-        let owner = OwnerConfig { lease: config.lease, outlook: config.outlook };
+    pub(crate) fn new(now: Timestamp, epoch: u64, config: ServiceConfig, callers: Callers) -> Self {
+        let takeover_lease = match callers {
+            Callers::Tasks => OwnerConfig::DEFAULT_TAKEOVER_LEASE,
+            Callers::Envoys => MIN_ENVOY_LEASE,
+        };
+        let owner = OwnerConfig { lease: config.lease, takeover_lease, outlook: config.outlook };
         let mut service = Self {
             epoch,
             owner: Owner::new(now, owner),

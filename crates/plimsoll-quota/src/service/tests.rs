@@ -20,7 +20,7 @@ fn config(text: &str) -> ServiceConfig {
 
 /// The service after its first five seconds, in which it does not know whether tasks hold rates.
 fn service() -> Service {
-    let mut service = Service::new(at(0), EPOCH, config(FILE));
+    let mut service = Service::new(at(0), EPOCH, config(FILE), Callers::Tasks);
     let (queue, _kept) = mpsc::channel(MAX_QUEUE);
     let first = service.join(at(0), &hello("first"), queue).unwrap();
     service.handle_timeout(at(6_000));

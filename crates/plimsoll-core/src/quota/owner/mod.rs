@@ -36,8 +36,6 @@ use crate::outlook::Outlook;
 
 /// If no task that joined in this time holds a rate, none did before.
 const FIRST_START: Duration = Duration::from_secs(5);
-/// The longest lease of an owner that does not know all tasks: those that never reach it use the even part soon.
-const UNSURE_LEASE: Duration = Duration::from_secs(5);
 /// Demand of a task that is believed, over its CPUs: requests that are refused are demand too.
 const MOST_DEMAND: u64 = 4;
 /// µCPU of one CPU.
@@ -50,6 +48,8 @@ const LEASE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct OwnerConfig {
     /// How long a task may use its rates after it sent a report.
     pub lease: Duration,
+    /// The same while this owner does not know all tasks: those that never reach it use the even part soon.
+    pub takeover_lease: Duration,
     /// Optimistic: a part of each limit is lent to tasks that ask for a credit.
     pub outlook: Outlook,
 }
@@ -57,11 +57,13 @@ pub struct OwnerConfig {
 impl OwnerConfig {
     /// Shares that are a minute old are nearly as good as fresh ones, and better than none.
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);
+    /// Some reports of a task.
+    pub const DEFAULT_TAKEOVER_LEASE: Duration = Duration::from_secs(5);
 }
 
 impl Default for OwnerConfig {
     fn default() -> Self {
-        Self { lease: Self::DEFAULT_LEASE, outlook: Outlook::Optimistic }
+        Self { lease: Self::DEFAULT_LEASE, takeover_lease: Self::DEFAULT_TAKEOVER_LEASE, outlook: Outlook::Optimistic }
     }
 }
 
@@ -475,7 +477,8 @@ impl Owner {
 
     fn assignment(&self, id: u32, number: u32, entries: Vec<AssignmentEntry>) -> Assignment {
         let answers = self.tasks[id as usize].as_ref().map_or(0, |task| task.reported);
-        let lease = if self.is_unsure() { self.config.lease.min(UNSURE_LEASE) } else { self.config.lease };
+        let OwnerConfig { lease, takeover_lease, .. } = self.config;
+        let lease = if self.is_unsure() { lease.min(takeover_lease) } else { lease };
         Assignment { number, answers, lease, tasks: self.fleet(), entries }
     }
 

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::config::Config;
 use crate::hosted::Beside;
-use crate::service::Service;
+use crate::service::{Callers, Service};
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
@@ -14,7 +14,7 @@ fn at(ms: u64) -> Timestamp {
 
 fn hosted(text: &str) -> Arc<Hosted> {
     let config = Config::parse("quota.toml", text).unwrap().services()["shop"].clone();
-    let service = Mutex::new(Service::new(at(0), 7, config));
+    let service = Mutex::new(Service::new(at(0), 7, config, Callers::Envoys));
     Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None })
 }
 

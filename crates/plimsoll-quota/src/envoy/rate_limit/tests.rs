@@ -6,7 +6,7 @@ use super::super::message::UInt64;
 use super::*;
 use crate::config::Config;
 use crate::hosted::Beside;
-use crate::service::Service;
+use crate::service::{Callers, Service};
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
@@ -26,7 +26,7 @@ impl Fixture {
              [services.shop.customers.dry]\nhard_limit = 0\ndry_run = true\n"
         );
         let config = Config::parse("quota.toml", &text).unwrap().services()["shop"].clone();
-        let service = Mutex::new(Service::new(at(0), 7, config));
+        let service = Mutex::new(Service::new(at(0), 7, config, Callers::Envoys));
         let hosted = Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None });
         let limits = RateLimits::new(at(0));
         limits.tick(at(0), &hosted);
