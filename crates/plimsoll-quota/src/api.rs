@@ -25,18 +25,19 @@ use axum::routing::{get, put};
 use plimsoll::server::{Lifecycle, Phase};
 use plimsoll::tls::ClientNames;
 use plimsoll_admin::parts::{Called, Client, Form, Problem, check, no_foreign_page, serve_router_tls};
-use plimsoll_core::quota::{Cut, MAX_NAMED};
+use plimsoll_core::quota::Cut;
 use plimsoll_core::{Criticality, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
 use crate::caller::Caller;
+use crate::changes::{Change, Outcome};
 use crate::config::Unit;
 use crate::hosted::Hosted;
 use crate::limits::{Override, units};
 use crate::metrics;
-use crate::service::{CustomerView, Outcome, Service};
+use crate::service::{CustomerView, Service};
 use crate::services::Services;
 use crate::tls::Ports;
 
@@ -48,10 +49,14 @@ const MAX_BODY: usize = 1 << 10;
 const MAX_LISTED: usize = 1_000;
 /// Time for which a limit lasts without `for`.
 const DEFAULT_TIME: Duration = Duration::from_secs(2 * 3_600);
+/// The shortest time: a trial takes some seconds of it.
+const MIN_TIME: Duration = Duration::from_secs(10);
+/// Limits by operators of a service: tasks have room for so many beside those of a file.
+const MAX_OVERRIDES: usize = 96;
 /// The longest time: what is to last longer belongs into the file.
 const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Time for which a request waits until a new limit is in force, and between two looks.
-const MAX_WAIT: Duration = Duration::from_secs(40);
+const MAX_WAIT: Duration = Duration::from_secs(8);
 const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 /// The largest limit, in CPUs.
 const MAX_CPUS: f64 = 1e8;
@@ -242,8 +247,8 @@ fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) 
         lease_s: config.lease.as_secs_f64(),
         dry_run: config.dry_run,
         unsure: service.is_unsure(),
-        trying: service.trying().map(names),
-        refused_after: match service.outcome() {
+        trying: (!service.changes().is_idle()).then(|| names(&service.changes().tried)),
+        refused_after: match service.changes().last_outcome() {
             Some(Outcome::Refused(tasks)) => names(tasks),
             _ => Vec::new(),
         },
@@ -329,44 +334,43 @@ async fn set_limit(
     let to = Override { limit: units(hosted.lock().config().unit, limit), until: now + lasts };
     {
         let service = hosted.lock();
-        if service.named() >= MAX_NAMED
-            && service.customer_named(name.as_bytes()).is_none_or(|of| of.by_operator.is_none())
-        {
-            let error = format!("{MAX_NAMED} customers have limits of their own already");
-            return Err(Problem::new(StatusCode::CONFLICT, error, "end another change first"));
+        if service.overridden() >= MAX_OVERRIDES && !service.is_overridden(name.as_bytes()) {
+            let error = format!("the limits of {MAX_OVERRIDES} customers are changed by API already");
+            return Err(Problem::new(StatusCode::CONFLICT, error, "end another change first, or use the file"));
         }
     }
-    if let Some(front) = hosted.front() {
-        front.lock().forget_outcome();
-    }
-    hosted.change(|service| service.set_override(now, name.as_bytes(), to));
     tracing::info!(customer = name, limit_cpus = limit, lasts_s = lasts.as_secs(), "limit changed by API");
-    let status = settled(&hosted).await?;
-    let shown = customer_shown(&shared, form, &hosted.lock(), &name)?;
-    Ok((status, shown).into_response())
+    change_limit(&shared, form, &service, &hosted, &name, Some(to)).await
 }
 
-/// Waits until the new limits are in force at all tasks.
-async fn settled(hosted: &Arc<Hosted>) -> Result<StatusCode, Problem> {
-    let owners = [Some(Arc::clone(hosted)), hosted.front()];
+/// Changes a limit, and waits for the end of its trial.
+async fn change_limit(
+    shared: &Shared,
+    form: Form,
+    service: &str,
+    hosted: &Arc<Hosted>,
+    name: &str,
+    to: Option<Override>,
+) -> Result<Response, Problem> {
+    let change = Change::Override(name.as_bytes().into(), to);
+    let number = hosted.change(|service| service.change(shared.services.now(), change));
     let until = Instant::now() + MAX_WAIT;
-    while owners.iter().flatten().any(|owner| owner.lock().trying().is_some()) {
-        if Instant::now() >= until {
-            return Ok(StatusCode::ACCEPTED);
+    loop {
+        let outcome = hosted.lock().changes().outcome(number).cloned();
+        match outcome {
+            Some(Outcome::Applied) => return customer_shown(shared, form, &hosted.lock(), name),
+            Some(Outcome::Refused(tasks)) => {
+                let error = format!("the limit is not in force: {} lost their streams with it", tasks.join(" and "));
+                let help = "the former limit stays; see the logs of these tasks";
+                return Err(Problem::new(StatusCode::CONFLICT, error, help));
+            }
+            None if Instant::now() >= until => break,
+            None => {}
         }
         sleep(WAIT_INTERVAL).await;
     }
-    for owner in owners.iter().flatten() {
-        if let Some(Outcome::Refused(tasks)) = owner.lock().outcome() {
-            let error = format!("the limit is not in force: {} lost their streams with it", tasks.join(" and "));
-            return Err(Problem::new(
-                StatusCode::CONFLICT,
-                error,
-                "the former limit stays; see the logs of these tasks",
-            ));
-        }
-    }
-    Ok(StatusCode::OK)
+    let shown = service_shown(shared.services.now(), service, hosted, false);
+    Ok((StatusCode::ACCEPTED, form.json(&shown)).into_response())
 }
 
 async fn end_limit(
@@ -378,14 +382,11 @@ async fn end_limit(
 ) -> Result<Response, Problem> {
     operator(&shared, client, names).await?;
     let hosted = find(&shared, &service)?;
-    let now = shared.services.now();
-    let view = hosted.lock().customer_named(name.as_bytes());
-    if view.is_none_or(|view| view.by_operator.is_none()) {
+    if !hosted.lock().is_overridden(name.as_bytes()) {
         let error = format!("the limit of {name:?} was not changed by API");
         return Err(Problem::new(StatusCode::NOT_FOUND, error, "change the limit of the file, and send SIGHUP"));
     }
-    hosted.change_all(|service| service.end_override(now, name.as_bytes()));
-    customer_shown(&shared, form, &hosted.lock(), &name)
+    change_limit(&shared, form, &service, &hosted, &name, None).await
 }
 
 /// Checks that the client of a request may change limits.
@@ -416,7 +417,7 @@ fn lasts(terms: Result<Query<Terms>, QueryRejection>) -> Result<Duration, Proble
     let Query(Terms { lasts }) = terms.map_err(|error| bad(error.body_text()))?;
     let Some(text) = lasts else { return Ok(DEFAULT_TIME) };
     match humantime::parse_duration(&text) {
-        Ok(Duration::ZERO) => Err(bad("for must be longer than zero".to_owned())),
+        Ok(time) if time < MIN_TIME => Err(bad(format!("for={text} is shorter than 10 s"))),
         Ok(time) if time > MAX_TIME => Err(bad(format!("for={text} is longer than 7 days"))),
         Ok(time) => Ok(time),
         Err(_) => Err(bad(format!("for={text} is not a duration"))),

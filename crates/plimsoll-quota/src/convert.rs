@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
-use plimsoll_core::quota::MAX_NAMED;
 use plimsoll_core::quota::{self, CustomerId, Cut};
+use plimsoll_core::quota::{Holder, MAX_OTHERS};
 use thiserror::Error;
 
 use crate::limits::UNLIMITED;
@@ -17,6 +17,10 @@ const MAX_NAME: usize = 256;
 /// The largest demand of a customer at a task, in µCPU: a million CPUs.
 const MAX_DEMAND: u64 = 1 << 40;
 
+/// Limits with a name: as many as a task has room for, beside customers without one.
+const MAX_LIMITS: usize = Holder::MAX_CUSTOMERS - MAX_OTHERS;
+/// Tasks of a service.
+const MAX_TASKS: u32 = 100_000;
 /// Leases that a task takes.
 const MIN_LEASE_MS: u32 = 1_000;
 const MAX_LEASE_MS: u32 = 2 * 3_600_000;
@@ -51,6 +55,10 @@ pub(crate) fn check_hello(hello: &message::Hello) -> Result<(), Invalid> {
     check_name("hello.instance", hello.instance.as_bytes(), false)?;
     if !(hello.cpus > 0.0 && hello.cpus.is_finite()) {
         return Err(field("hello.cpus", format!("{} is not a number of CPUs", hello.cpus)));
+    }
+    if hello.tasks.is_some_and(|tasks| tasks > MAX_TASKS) {
+        let tasks = hello.tasks.unwrap_or_default();
+        return Err(field("hello.tasks", format!("{tasks} tasks, and {MAX_TASKS} are the most")));
     }
     if hello.holds.len() > quota::Holder::MAX_CUSTOMERS {
         let most = quota::Holder::MAX_CUSTOMERS;
@@ -101,8 +109,8 @@ pub(crate) fn to_limits(limits: &message::Limits, key: impl Fn(&[u8]) -> u64) ->
     if *tasks == 0 {
         return Err(field("limits.tasks", "is 0, and this task is one"));
     }
-    if named.len() > MAX_NAMED {
-        return Err(field("limits.named", format!("{} limits, and {MAX_NAMED} are the most", named.len())));
+    if named.len() > MAX_LIMITS {
+        return Err(field("limits.named", format!("{} limits, and {MAX_LIMITS} are the most", named.len())));
     }
     let limit = |of: &message::Limit| {
         if of.limit > UNLIMITED {

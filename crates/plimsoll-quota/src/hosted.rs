@@ -59,14 +59,6 @@ impl Hosted {
         }
     }
 
-    /// Calls with the service, and with that of Envoys.
-    pub(crate) fn change_all(&self, call: impl Fn(&mut Service)) {
-        self.change(&call);
-        if let Some(front) = self.front() {
-            front.change(call);
-        }
-    }
-
     /// Calls with the service, whose timer then looks again. New limits that its tasks have tried go to Envoys next.
     pub(crate) fn change<R>(&self, call: impl FnOnce(&mut Service) -> R) -> R {
         let (result, applied) = {

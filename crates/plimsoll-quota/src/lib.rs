@@ -14,6 +14,7 @@
 
 mod api;
 mod caller;
+mod changes;
 mod client;
 pub mod config;
 mod convert;

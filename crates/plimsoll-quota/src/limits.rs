@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_core::Timestamp;
 use plimsoll_tls_config::ClientName;
 
+use crate::changes::Change;
 use crate::config::{ServiceConfig, Unit};
 use crate::message::{Limit, Limits};
 
@@ -31,8 +32,13 @@ impl ServiceLimits {
         Self { config, overrides: BTreeMap::new() }
     }
 
-    pub(crate) fn set_config(&mut self, config: ServiceConfig) {
-        self.config = config;
+    pub(crate) fn change(&mut self, change: Change) {
+        match change {
+            Change::Config(config) => self.config = *config,
+            Change::Override(name, Some(to)) => drop(self.overrides.insert(name, to)),
+            Change::Override(name, None) => drop(self.overrides.remove(&name)),
+            Change::Expiry(now) => self.overrides.retain(|_, to| to.until > now),
+        }
     }
 
     /// Takes limits and changes of another one, and keeps the lease.
@@ -50,13 +56,6 @@ impl ServiceLimits {
         &self.config
     }
 
-    pub(crate) fn set_override(&mut self, name: &[u8], to: Option<Override>) {
-        match to {
-            Some(to) => drop(self.overrides.insert(name.into(), to)),
-            None => drop(self.overrides.remove(name)),
-        }
-    }
-
     pub(crate) fn override_of(&self, name: &[u8]) -> Option<Override> {
         self.overrides.get(name).copied()
     }
@@ -64,6 +63,16 @@ impl ServiceLimits {
     /// Whether the name has a limit of its own.
     pub(crate) fn is_named(&self, name: &[u8]) -> bool {
         self.overrides.contains_key(name) || self.of_file(name).is_some()
+    }
+
+    /// The names of limits by operators.
+    pub(crate) fn overridden(&self) -> impl Iterator<Item = &[u8]> {
+        self.overrides.keys().map(|name| &**name)
+    }
+
+    /// Whether these are the same limits for tasks.
+    pub(crate) fn is_same_for_tasks(&self, other: &Self) -> bool {
+        self.message(0, 0) == other.message(0, 0)
     }
 
     /// The limit of a customer, in µCPU; `None`: no limit.
@@ -83,11 +92,9 @@ impl ServiceLimits {
         self.config.dry_run || own.is_some_and(|own| own.dry_run)
     }
 
-    /// Ends the changes whose time is over; whether there was one.
-    pub(crate) fn end_overrides(&mut self, now: Timestamp) -> bool {
-        let before = self.overrides.len();
-        self.overrides.retain(|_, to| to.until > now);
-        before != self.overrides.len()
+    /// Limits by operators whose time is over last until then: the limits after them were refused.
+    pub(crate) fn extend_overrides(&mut self, now: Timestamp, until: Timestamp) {
+        self.overrides.values_mut().filter(|to| to.until <= now).for_each(|to| to.until = until);
     }
 
     /// The end of the first change to end.
@@ -99,11 +106,6 @@ impl ServiceLimits {
     pub(crate) fn names(&self) -> BTreeSet<Vec<u8>> {
         let of_file = self.config.customers.keys().map(|name| name.clone().into_bytes());
         of_file.chain(self.overrides.keys().map(|name| name.to_vec())).collect()
-    }
-
-    /// Their number.
-    pub(crate) fn named(&self) -> usize {
-        self.names().len()
     }
 
     /// All limits, for tasks.

@@ -21,11 +21,12 @@ use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::caller::Caller;
+use crate::changes::{Change, Outcome};
 use crate::config::{Config, ServiceConfig, Unit};
 use crate::envoy;
 use crate::hosted::{Beside, Hosted};
 use crate::message::{FromTask, JOIN, ToOwner, ToTask};
-use crate::service::{Callers, MAX_QUEUE, Outcome, Service, StreamId};
+use crate::service::{Callers, MAX_QUEUE, Service, StreamId};
 use crate::services::Services;
 use crate::status::status;
 use crate::tls::Ports;
@@ -116,11 +117,11 @@ impl Server {
                 if before.unit != of.unit {
                     waiting.push(format!("services.{name}.unit"));
                 }
-                service.set_config(now, of.clone());
+                service.change(now, Change::Config(Box::new(of.clone())));
             });
             // Its limits follow when the tasks have tried them.
             if let Some(front) = hosted.front() {
-                front.lock().set_reporters(of.reporters.clone());
+                front.lock().set_reporters(&of.reporters);
             }
         }
         waiting
@@ -215,7 +216,7 @@ fn log_change(name: &str, service: &Service, before: &mut u64) {
     if std::mem::replace(before, ended) == ended {
         return;
     }
-    match service.outcome() {
+    match service.changes().last_outcome() {
         Some(Outcome::Refused(tasks)) => {
             let tasks = tasks.join(", ");
             tracing::error!(service = name, tasks, "new limits not in force: tasks lost their streams with them");

@@ -7,28 +7,30 @@
 //! further ones count as requests without a customer. A customer without a limit of its own is forgotten
 //! when no task knows it.
 //!
-//! One task tries new limits before all get them ([`Rollout`]). Until then the last good ones are in force,
-//! also for tasks that join. A change by an operator that ends goes back to limits that were good.
+//! One task tries new limits before all get them ([`Changes`]). Until then the last good ones are in force,
+//! also for tasks that join.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::quota::{
-    self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, Rollout, RolloutStep, TaskId,
-};
+use plimsoll_core::quota::{self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, RolloutStep, TaskId};
 use plimsoll_tls_config::ClientName;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
+use crate::changes::{Change, Changes, Outcome};
 use crate::config::{MIN_ENVOY_LEASE, ServiceConfig};
 use crate::convert::{self, Invalid};
 use crate::dictionary::Dictionary;
 use crate::limits::{Override, ServiceLimits, UNLIMITED};
-use crate::message::{FromOwner, Hello, Report, ToTask};
+use crate::message::{FromOwner, Hello, Limits, Report, ToTask};
 
 /// Customers of a service: names come from strangers.
 pub(crate) const MAX_CUSTOMERS: usize = 100_000;
+/// Time for which a limit by an operator goes on when the limits after it break tasks.
+const EXTENSION: Duration = Duration::from_secs(60);
 /// Messages that wait for a task which does not read.
 pub(crate) const MAX_QUEUE: usize = 64;
 
@@ -123,30 +125,16 @@ pub(crate) struct Counts {
     pub(crate) refused: u64,
 }
 
-/// The end of a change of limits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// They are in force.
-    Applied,
-    /// These tasks lost their streams or hung when they had got them.
-    Refused(Vec<Arc<str>>),
-}
-
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Service {
     epoch: u64,
     owner: Owner,
+    callers: Callers,
     /// In force.
     limits: ServiceLimits,
-    /// Limits that a task tries.
-    next: Option<ServiceLimits>,
-    rollout: Rollout,
-    /// The tasks that tried them.
-    tried: Vec<Arc<str>>,
-    /// The end of the last change.
-    outcome: Option<Outcome>,
-    /// Limits that the tasks have tried, for those who follow.
+    changes: Changes,
+    /// Limits that were put in force, for those who follow.
     applied: Option<(Timestamp, ServiceLimits)>,
     by_name: HashMap<Box<[u8]>, CustomerId>,
     customers: Vec<Customer>,
@@ -171,10 +159,8 @@ impl Service {
             epoch,
             owner: Owner::new(now, owner),
             limits: ServiceLimits::new(config),
-            next: None,
-            rollout: Rollout::default(),
-            tried: Vec::new(),
-            outcome: None,
+            callers,
+            changes: Changes::default(),
             applied: None,
             by_name: HashMap::new(),
             customers: Vec::new(),
@@ -284,14 +270,18 @@ impl Service {
             }
             self.customers[customer.0 as usize].streams += 1;
         }
+        let mut seen = HashSet::with_capacity(entries.len());
         let convert = |entry: &crate::message::ReportEntry| {
             let customer = dictionary.customer(entry.id).ok_or(StreamError::Unnamed(entry.id))?;
+            if !seen.insert(customer) {
+                return Err(StreamError::Twice(entry.id));
+            }
             Ok(convert::report_entry(entry, customer)?)
         };
         let converted = entries.iter().map(convert).collect::<Result<Vec<_>, StreamError>>()?;
         let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new() };
         let answer = self.owner.report(now, task, &message)?;
-        self.rollout.on_report(now, task);
+        self.changes.rollout.on_report(now, task);
         for (entry, of) in entries.iter().zip(&message.entries) {
             let before = dictionary.set_used(entry.id, of.used);
             let used = &mut self.customers[of.customer.0 as usize].used;
@@ -315,17 +305,15 @@ impl Service {
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub(crate) fn poll_timeout(&self) -> Timestamp {
         let has_tasks = self.tasks.values().any(|task| task.stream.is_some());
-        let others = [self.limits.next_end(), self.rollout.poll_timeout(has_tasks)];
+        let end = self.limits.next_end().filter(|_| !self.changes.is_expiring());
+        let others = [end, self.changes.rollout.poll_timeout(has_tasks)];
         others.into_iter().flatten().fold(self.owner.poll_timeout(), Timestamp::min)
     }
 
     /// Ends leases and changes of limits that are over, and sends the assignments that are due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
-        if let Some(next) = &mut self.next {
-            next.end_overrides(now);
-        }
-        if self.limits.end_overrides(now) {
-            self.apply_limits(now);
+        if !self.changes.is_expiring() && self.limits.next_end().is_some_and(|end| end <= now) {
+            self.changes.add(Change::Expiry(now));
         }
         self.roll_out(now);
         self.owner.handle_timeout(now);
@@ -343,41 +331,27 @@ impl Service {
         }
     }
 
-    /// Takes other settings, whose limits a task tries first. Lease and outlook stay.
-    pub(crate) fn set_config(&mut self, now: Timestamp, config: ServiceConfig) {
-        self.set_reporters(config.reporters.clone());
-        self.change_limits(now, |limits| limits.set_config(config));
+    /// Changes the limits, after a trial. Returns the number of the change.
+    pub(crate) fn change(&mut self, now: Timestamp, change: Change) -> u64 {
+        if let Change::Config(config) = &change {
+            // A right that is taken ends at once.
+            self.set_reporters(&config.reporters);
+        }
+        let number = self.changes.add(change);
+        self.roll_out(now);
+        number
     }
 
     /// Takes other names in certificates of tasks, at once.
-    pub(crate) fn set_reporters(&mut self, reporters: Vec<ClientName>) {
-        self.limits.set_reporters(reporters);
+    pub(crate) fn set_reporters(&mut self, reporters: &[ClientName]) {
+        self.limits.set_reporters(reporters.to_vec());
+        self.changes.set_reporters(reporters);
     }
 
-    /// Changes a limit until a time. A task tries it first.
-    pub(crate) fn set_override(&mut self, now: Timestamp, name: &[u8], to: Override) {
-        self.change_limits(now, |limits| limits.set_override(name, Some(to)));
-    }
-
-    /// Ends the change of a limit.
-    pub(crate) fn end_override(&mut self, now: Timestamp, name: &[u8]) {
-        if let Some(next) = &mut self.next {
-            next.set_override(name, None);
-        }
-        self.limits.set_override(name, None);
-        self.apply_limits(now);
-    }
-
-    fn change_limits(&mut self, now: Timestamp, change: impl FnOnce(&mut ServiceLimits)) {
-        change(self.next.get_or_insert_with(|| self.limits.clone()));
-        (self.tried, self.outcome) = (Vec::new(), None);
-        self.rollout.begin();
-        self.roll_out(now);
-    }
-
-    /// Takes the limits that the tasks of another owner have tried. A task of this one tries them too.
+    /// Takes the limits that the tasks of another owner have tried.
     pub(crate) fn follow(&mut self, now: Timestamp, other: &ServiceLimits) {
-        self.change_limits(now, |limits| limits.follow(other));
+        self.limits.follow(other);
+        self.apply_limits(now);
     }
 
     /// Limits that were put in force since the last call, and when.
@@ -385,29 +359,26 @@ impl Service {
         self.applied.take()
     }
 
-    /// The last change is not of interest any more.
-    pub(crate) fn forget_outcome(&mut self) {
-        self.outcome = None;
+    /// The changes that are under way, and their ends.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
     }
 
-    /// The tasks that try new limits, or tried them; `None` if all limits are in force.
-    pub(crate) fn trying(&self) -> Option<&[Arc<str>]> {
-        (!self.rollout.is_settled()).then_some(&self.tried)
+    /// Limits by operators, those included that are to be tried.
+    pub(crate) fn overridden(&self) -> usize {
+        let mut names = self.changes.overridden();
+        names.extend(self.limits.overridden());
+        names.len()
     }
 
-    /// The end of the last change of limits; `None` before it.
-    pub(crate) fn outcome(&self) -> Option<&Outcome> {
-        self.outcome.as_ref()
+    /// Whether an operator changed the limit of a customer, or is about to.
+    pub(crate) fn is_overridden(&self, name: &[u8]) -> bool {
+        self.limits.override_of(name).is_some() || self.changes.overridden().contains(name)
     }
 
     /// The number of its owner.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
-    }
-
-    /// Customers with a limit of their own.
-    pub(crate) fn named(&self) -> usize {
-        self.limits.named()
     }
 
     pub(crate) fn config(&self) -> &ServiceConfig {
@@ -525,35 +496,25 @@ impl Service {
         }
     }
 
-    /// Takes the steps of a change of limits that are due.
+    /// Takes the steps of changes of limits that are due.
     fn roll_out(&mut self, now: Timestamp) {
-        loop {
-            match self.rollout.handle_timeout(now, self.next_to_try()) {
+        while let Some(next) = self.changes.next(&self.limits) {
+            // Envoys get token buckets of this server: they have nothing to try.
+            if self.callers == Callers::Envoys || next.is_same_for_tasks(&self.limits) {
+                self.apply(now);
+                continue;
+            }
+            let message = next.message(self.epoch, self.owner.fleet());
+            let task = self.next_to_try();
+            match self.changes.rollout.handle_timeout(now, task) {
                 RolloutStep::Wait => return,
-                RolloutStep::Try(task) => {
-                    let Some(next) = &self.next else { return };
-                    let message = FromOwner::Limits(next.message(self.epoch, self.owner.fleet()));
-                    let of = self.tasks.get(&task).and_then(|task| Some((&task.instance, task.stream.as_ref()?)));
-                    let Some((instance, stream)) = of else { return };
-                    self.tried.push(Arc::clone(instance));
-                    if stream.queue.try_send(ToTask { message: Some(message) }).is_err() {
-                        self.counts.slow += 1;
-                        self.end_stream(task);
-                    }
-                }
-                RolloutStep::Apply => {
-                    if let Some(next) = self.next.take() {
-                        self.limits = next;
-                    }
-                    self.applied = Some((now, self.limits.clone()));
-                    self.outcome = Some(Outcome::Applied);
-                    self.counts.applied += 1;
-                    self.apply_limits(now);
-                }
+                RolloutStep::Try(task) => self.try_at(task, message),
+                RolloutStep::Apply => self.apply(now),
                 RolloutStep::Refuse => {
-                    self.next = None;
-                    self.outcome = Some(Outcome::Refused(std::mem::take(&mut self.tried)));
+                    let tried = std::mem::take(&mut self.changes.tried);
+                    self.changes.end(Outcome::Refused(tried));
                     self.counts.refused += 1;
+                    self.limits.extend_overrides(now, now + EXTENSION);
                     // A task that hung has the new ones.
                     self.apply_limits(now);
                 }
@@ -561,10 +522,29 @@ impl Service {
         }
     }
 
+    fn apply(&mut self, now: Timestamp) {
+        let Some(limits) = self.changes.end(Outcome::Applied) else { return };
+        self.applied = Some((now, limits.clone()));
+        self.limits = limits;
+        self.counts.applied += 1;
+        self.apply_limits(now);
+    }
+
+    fn try_at(&mut self, task: TaskId, limits: Limits) {
+        let of = self.tasks.get(&task).and_then(|task| Some((&task.instance, task.stream.as_ref()?)));
+        let Some((instance, stream)) = of else { return };
+        self.changes.tried.push(Arc::clone(instance));
+        if stream.queue.try_send(ToTask { message: Some(FromOwner::Limits(limits)) }).is_err() {
+            self.counts.slow += 1;
+            self.end_stream(task);
+        }
+    }
+
     /// A task with a stream that is to try new limits: preferably one that has not.
     fn next_to_try(&self) -> Option<TaskId> {
+        let tried = &self.changes.tried;
         let streams = self.tasks.iter().filter(|(_, task)| task.stream.is_some());
-        streams.min_by_key(|(id, task)| (self.tried.contains(&task.instance), **id)).map(|(id, _)| *id)
+        streams.min_by_key(|(id, task)| (tried.contains(&task.instance), **id)).map(|(id, _)| *id)
     }
 
     /// Hands the limits to the owner and to all tasks.
@@ -596,7 +576,7 @@ impl Service {
             self.leave_customer(customer, used);
         }
         self.owner.leave(id);
-        self.rollout.on_leave(id);
+        self.changes.rollout.on_leave(id);
     }
 
     /// A stream knows a customer no more.

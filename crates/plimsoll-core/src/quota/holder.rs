@@ -103,9 +103,9 @@ pub struct Holder {
     tasks: u32,
     /// The end of the lease. `None`: it never had one.
     until: Option<Timestamp>,
-    /// The length of the last lease.
+    /// The longest lease.
     lease: Duration,
-    /// When it joined an owner that has not answered yet.
+    /// When it first joined an owner without an answer since.
     joined: Option<Timestamp>,
     fallback: Fallback,
     regular: Timestamp,
@@ -207,7 +207,8 @@ impl Holder {
         self.dropped.clear();
         self.customers().for_each(|(_, account)| account.on_connect());
         let tasks = self.until.map(|_| self.tasks);
-        self.joined = Some(now);
+        // The first one: attempts that fail do not put the even part off for ever.
+        self.joined.get_or_insert(now);
         Hello { cpus, tasks, holds: self.customers().filter_map(|(id, account)| account.hold(id)).collect() }
     }
 
@@ -283,7 +284,8 @@ impl Holder {
         stream.assigned = *number;
         let answered = stream.unanswered.partition_point(|(number, _)| number <= answers);
         if let Some((_, sent)) = stream.unanswered.drain(..answered).next_back() {
-            (self.until, self.lease) = (Some(sent + *lease), *lease);
+            // An owner that does not know all tasks gives short ones; another one may give others a long one.
+            (self.until, self.lease) = (Some(sent + *lease), self.lease.max(*lease));
             (self.joined, self.fallback) = (None, Fallback::None);
         }
         self.set_tasks(now, *tasks);

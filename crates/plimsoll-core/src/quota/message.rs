@@ -45,7 +45,7 @@ pub struct Report {
     pub number: u32,
     /// The number of the last assignment that is in force at the task.
     pub acknowledged: u32,
-    /// The customers whose demand changed, or that lack something.
+    /// The customers whose demand changed, or that lack something; each once.
     pub entries: Vec<ReportEntry>,
     /// Customers that the task has removed. Their numbers are not used again on this stream.
     pub dropped: Vec<CustomerId>,

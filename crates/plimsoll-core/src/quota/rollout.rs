@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! trial    one task has the new limits, all others the last good ones
-//! good     it reports between 1 s and 3 s after it got them      all tasks get them
-//! bad      its stream ended, or it has not reported in 15 s      another task tries them
-//! bad twice                                                      the last good limits stay
+//! good     its stream lasts for 3 s, and a report came after 1 s   all tasks get them
+//! bad      its stream ended, or it has not reported in 15 s        another task tries them
+//! bad twice                                                        the last good limits stay
 //! ```
 //!
 //! Limits that break a task, by an error of its code or of its operator, then reach two tasks and not the
@@ -64,12 +64,12 @@ pub enum Rollout {
 }
 
 impl Rollout {
-    /// There are new limits, also in place of those that a task tries now.
+    /// There are new limits. Those that a task tries now are to end before.
     pub fn begin(&mut self) {
         *self = Self::Waiting { failed: 0 };
     }
 
-    /// Whether new limits wait for a trial or its end.
+    /// Whether no limits wait for a trial or its end.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         *self == Self::Settled
@@ -200,16 +200,6 @@ mod tests {
         assert_eq!(rollout.handle_timeout(ms(14_999), Some(TWO)), RolloutStep::Wait);
         assert_eq!(rollout.handle_timeout(ms(15_000), Some(TWO)), RolloutStep::Try(TWO));
         assert_eq!(rollout.handle_timeout(ms(30_000), Some(ONE)), RolloutStep::Refuse);
-    }
-
-    #[test]
-    fn later_limits_begin_again() {
-        let mut rollout = begun();
-        rollout.handle_timeout(ms(0), Some(ONE));
-        rollout.on_report(ms(2_000), ONE);
-        rollout.begin();
-        assert_eq!(rollout.handle_timeout(ms(3_000), Some(ONE)), RolloutStep::Try(ONE));
-        assert_eq!(rollout.handle_timeout(ms(3_500), Some(ONE)), RolloutStep::Wait);
     }
 
     #[test]

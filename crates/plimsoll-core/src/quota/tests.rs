@@ -380,6 +380,41 @@ fn new_owner_is_sure_when_all_tasks_are_back() {
 }
 
 #[test]
+fn task_that_joins_a_new_owner_again_brings_nothing_more() {
+    let mut fleet = Fleet::new(4, 1_000_000);
+    (0..4).for_each(|at| fleet.connect(at));
+    fleet.settle(20_000, |fleet| (0..4).for_each(|at| fleet.offer(at, 9_000.0)));
+    fleet.owner = Owner::new(fleet.now, OwnerConfig::default());
+    fleet.customer = fleet.owner.add_customer(fleet.now, 1_000_000);
+    for task in &mut fleet.tasks {
+        task.holder.disconnect();
+        task.id = None;
+        task.messages.clear();
+    }
+    for _ in 0..5 {
+        fleet.connect(0);
+        fleet.settle(1_000, |fleet| fleet.offer(0, 9_000.0));
+        fleet.disconnect(0);
+    }
+    assert!(fleet.owner.is_unsure() && fleet.used() <= 980_000, "{}", fleet.used());
+}
+
+#[test]
+fn attempts_to_join_do_not_put_the_even_part_off() {
+    let mut fleet = Fleet::new(2, 1_000_000);
+    (0..2).for_each(|at| fleet.connect(at));
+    fleet.settle(20_000, |fleet| fleet.offer(0, 20_000.0));
+    fleet.disconnect(1);
+    for _ in 0..20 {
+        fleet.pass(5_000);
+        fleet.tasks[1].holder.connect(fleet.now, 1.0);
+        fleet.tasks[1].holder.disconnect();
+    }
+    fleet.pass(5_000);
+    assert_eq!(fleet.tasks[1].holder.fallback(), Fallback::Even);
+}
+
+#[test]
 fn floors_of_returning_tasks_are_within_the_limit() {
     let mut fleet = Fleet::new(50, 1_000_000);
     (0..50).for_each(|at| fleet.connect(at));

@@ -174,12 +174,16 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
             Report { entries: vec![entry(1, None, u64::MAX)], ..good() },
             "report.entries.demand: 18446744073709551615 µCPU is more than 1099511627776",
         ),
+        (
+            Report { entries: vec![entry(1, None, 1), entry(1, None, 1)], ..good() },
+            "report.entries.id: 1 and its customer are there already",
+        ),
     ] {
         let answer = service.report(at(6_100), task.id, &report);
         assert_eq!(answer.unwrap_err().to_string(), error);
         assert_eq!(format!("{:?}", service.customer_named(b"acme").unwrap().state), before, "{error}");
     }
-    assert_eq!(service.counts().invalid, 10);
+    assert_eq!(service.counts().invalid, 11);
     task.number = 1;
     task.report(&mut service, at(6_200), Vec::new()).expect("the stream goes on");
 }
@@ -273,7 +277,7 @@ fn customers_beyond_the_bound_are_one_and_named_ones_are_not() {
     }
     let nobody = service.customer(at(6_000), b"");
     assert_eq!(service.customer(at(6_000), b"one more"), nobody);
-    service.set_override(at(6_000), b"vip", Override { limit: 5, until: at(7_000) });
+    set(&mut service, 6_000, "vip", Some(Override { limit: 5, until: at(7_000) }));
     assert_ne!(service.customer(at(6_000), b"vip"), nobody);
 }
 
@@ -283,7 +287,7 @@ fn limit_by_an_operator_reaches_tasks_and_ends_by_itself() {
     let mut task = Task::join(&mut service, at(6_000), &hello("a"));
     task.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 900_000)]).unwrap();
     let to = Override { limit: 200_000, until: at(19_000) };
-    service.set_override(at(6_100), b"acme", to);
+    set(&mut service, 6_100, "acme", Some(to));
     assert_eq!(task.limits().named[0].limit, 200_000);
     task.try_limits(&mut service, 6_100);
     assert_eq!(task.limits().named[0].limit, 200_000);
@@ -291,8 +295,11 @@ fn limit_by_an_operator_reaches_tasks_and_ends_by_itself() {
     let assignment = task.assignment();
     assert!(assignment.entries[0].rate <= 200_000 && assignment.entries[0].limit == 200_000, "{assignment:?}");
     assert_eq!(service.customer_named(b"acme").unwrap().by_operator, Some(to));
+    // The limit after it is tried too.
     service.handle_timeout(at(19_000));
     assert_eq!(task.limits().named[0].limit, 1_000_000);
+    assert!(service.poll_timeout() > at(19_000));
+    task.try_limits(&mut service, 19_000);
     assert_eq!(service.customer_named(b"acme").unwrap().by_operator, None);
 }
 
@@ -301,10 +308,8 @@ fn other_settings_reach_tasks_and_a_customer_without_a_table_has_the_limit_of_ot
     let mut service = service();
     let mut task = Task::join(&mut service, at(6_000), &hello("a"));
     task.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 900_000)]).unwrap();
-    service.set_config(
-        at(6_100),
-        config("[services.shop]\ndry_run = true\n[services.shop.other_customers]\nhard_limit = 0.25\n"),
-    );
+    let other = config("[services.shop]\ndry_run = true\n[services.shop.other_customers]\nhard_limit = 0.25\n");
+    service.change(at(6_100), Change::Config(Box::new(other)));
     let limits = task.limits();
     let others = limits.others.unwrap();
     assert_eq!((limits.named.len(), others.limit, others.dry_run), (0, 250_000, true));
@@ -325,9 +330,13 @@ fn stream_ends_with_the_lease_of_its_task() {
     assert_eq!(task.report(&mut service, at(70_000), Vec::new()).unwrap_err(), StreamError::Lease);
 }
 
-/// A limit of acme, and the tasks of a service, which all have the former one.
-fn change(service: &mut Service, now: u64, limit: u64) {
-    service.set_override(at(now), b"acme", Override { limit, until: at(1_000_000) });
+/// Changes the limit of acme. Returns the number of the change.
+fn change(service: &mut Service, now: u64, limit: u64) -> u64 {
+    set(service, now, "acme", Some(Override { limit, until: at(1_000_000) }))
+}
+
+fn set(service: &mut Service, now: u64, name: &str, to: Option<Override>) -> u64 {
+    service.change(at(now), Change::Override(name.as_bytes().into(), to))
 }
 
 fn acme(limits: &Limits) -> u64 {
@@ -338,18 +347,18 @@ fn acme(limits: &Limits) -> u64 {
 fn one_task_tries_new_limits_before_all_get_them() {
     let mut service = service();
     let mut tasks = ["a", "b", "c"].map(|name| Task::join(&mut service, at(6_000), &hello(name)));
-    change(&mut service, 6_100, 2_000_000);
+    let number = change(&mut service, 6_100, 2_000_000);
     let [first, others @ ..] = &mut tasks;
     assert_eq!(acme(&first.limits()), 2_000_000);
     assert_eq!(others.each_mut().map(Task::next), [None, None]);
-    assert_eq!(service.trying().unwrap(), [Arc::from("a")]);
+    assert_eq!(service.changes().tried, [Arc::from("a")]);
     let mut late = Task::join_with(&mut service, at(6_200), &hello("late"), 1_000_000);
     assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 1_000_000, "the last good one is in force");
     first.try_limits(&mut service, 6_100);
     for task in others.iter_mut().chain([first, &mut late]) {
         assert_eq!(acme(&task.limits()), 2_000_000);
     }
-    assert_eq!((service.trying(), service.outcome()), (None, Some(&Outcome::Applied)));
+    assert_eq!((service.changes().is_idle(), service.changes().outcome(number)), (true, Some(&Outcome::Applied)));
     assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 2_000_000);
 }
 
@@ -357,7 +366,10 @@ fn one_task_tries_new_limits_before_all_get_them() {
 fn limits_that_break_two_tasks_reach_no_other() {
     let mut service = service();
     let mut tasks = ["a", "b", "c"].map(|name| Task::join(&mut service, at(6_000), &hello(name)));
-    change(&mut service, 6_100, 2_000_000);
+    let number = change(&mut service, 6_100, 2_000_000);
+    // A good change and a reload come during the trial, and carry nothing of it on.
+    let good = set(&mut service, 6_120, "web", Some(Override { limit: 5, until: at(1_000_000) }));
+    service.change(at(6_130), Change::Config(Box::new(config(FILE))));
     for (at_, now) in [(0, 6_150), (1, 6_200)] {
         assert_eq!(acme(&tasks[at_].limits()), 2_000_000);
         service.leave(tasks[at_].id);
@@ -367,33 +379,60 @@ fn limits_that_break_two_tasks_reach_no_other() {
         tasks[at_] = Task::join_with(&mut service, at(now), &hello(["a", "b"][at_]), 1_000_000);
     }
     let refused = Outcome::Refused(vec![Arc::from("a"), Arc::from("b")]);
-    assert_eq!((service.trying(), service.outcome()), (None, Some(&refused)));
-    assert_eq!(acme(&tasks[2].limits()), 1_000_000);
-    assert_eq!(service.customer_named(b"acme").unwrap().by_operator, None);
+    assert_eq!((service.changes().outcome(number), service.changes().outcome(good)), (Some(&refused), None));
     assert_eq!((service.counts().applied, service.counts().refused), (0, 1));
-    // The next change does not bring the bad one back.
-    service.set_override(at(7_000), b"web", Override { limit: 5, until: at(1_000_000) });
+    assert_eq!(service.customer_named(b"acme").unwrap().by_operator, None);
     let messages = tasks.iter_mut().flat_map(|task| std::iter::from_fn(|| task.next()));
-    let tried = messages.filter_map(|message| match message {
-        FromOwner::Limits(limits) if limits.named.len() == 2 => Some(acme(&limits)),
-        _ => None,
+    let limits = messages.filter_map(|message| match message {
+        FromOwner::Limits(limits) => Some((acme(&limits), limits.named.len())),
+        FromOwner::Assignment(_) => None,
     });
-    assert_eq!(tried.collect::<Vec<_>>(), [1_000_000]);
+    // All have the former limits again, and one tries the good change.
+    let mut limits: Vec<_> = limits.collect();
+    limits.sort_unstable();
+    assert_eq!(limits, [(1_000_000, 1), (1_000_000, 1), (1_000_000, 2)]);
 }
 
 #[test]
-fn end_of_a_change_needs_no_trial() {
+fn limits_that_break_tasks_when_a_change_ends_put_its_end_off() {
     let mut service = service();
-    change(&mut service, 6_000, 0);
+    let nothing = Override { limit: 0, until: at(30_000) };
+    assert_eq!(set(&mut service, 6_000, "acme", Some(nothing)), 1);
     assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 0, "there is no task");
+    let mut tasks = ["a", "b"].map(|name| Task::join_with(&mut service, at(6_000), &hello(name), 0));
+    let end = set(&mut service, 6_100, "acme", None);
+    for (now, task) in [6_200, 6_300].into_iter().zip(&mut tasks) {
+        assert_eq!(acme(&task.limits()), 1_000_000);
+        service.leave(task.id);
+        service.handle_timeout(at(now));
+    }
+    assert!(matches!(service.changes().outcome(end), Some(Outcome::Refused(_))));
+    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 0);
+
+    let mut tasks = ["a", "b"].map(|name| Task::join_with(&mut service, at(7_000), &hello(name), 0));
+    service.handle_timeout(at(30_000));
+    for task in &mut tasks {
+        assert_eq!(acme(&task.limits()), 1_000_000);
+        service.leave(task.id);
+        service.handle_timeout(at(30_100));
+    }
+    assert_eq!(service.customer_named(b"acme").unwrap().by_operator.unwrap().until, at(90_100));
+}
+
+#[test]
+fn envoys_have_limits_at_once() {
+    let mut service = Service::new(at(0), EPOCH, config(FILE), Callers::Envoys);
+    let mut task = Task::join(&mut service, at(0), &hello("a"));
+    change(&mut service, 100, 5);
+    assert_eq!((acme(&task.limits()), service.customer_named(b"acme").unwrap().state.limit), (5, 5));
+}
+
+#[test]
+fn settings_that_are_the_same_for_tasks_need_no_trial() {
+    let mut service = service();
     let mut task = Task::join(&mut service, at(6_000), &hello("a"));
-    change(&mut service, 6_100, 1);
-    assert_eq!(acme(&task.limits()), 1);
-    service.end_override(at(6_200), b"acme");
-    assert_eq!(acme(&task.limits()), 1_000_000);
-    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 1_000_000);
-    task.try_limits(&mut service, 6_100);
-    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 1_000_000, "the trial had its end too");
+    let number = service.change(at(6_100), Change::Config(Box::new(config(FILE))));
+    assert_eq!((service.changes().outcome(number), acme(&task.limits())), (Some(&Outcome::Applied), 1_000_000));
 }
 
 #[test]
@@ -408,7 +447,7 @@ fn limits_and_assignments_without_sense_are_refused_by_tasks() {
         (Limits { others: Some(limit(b"", u64::MAX)), ..good() }, "limits.limit"),
         (Limits { named: vec![limit(b"acme", (1 << 50) + 1)], ..good() }, "limits.limit"),
         (Limits { named: vec![limit(&[b'x'; 300], 1)], ..good() }, "limits.named.name"),
-        (Limits { named: vec![limit(b"acme", 1); 4_001], ..good() }, "limits.named"),
+        (Limits { named: vec![limit(b"acme", 1); 4_097], ..good() }, "limits.named"),
     ] {
         assert!(read(&bad).unwrap_err().starts_with(&format!("{field}:")), "{:?}", read(&bad));
     }

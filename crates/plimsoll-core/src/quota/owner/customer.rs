@@ -96,11 +96,12 @@ impl Customer {
         }
     }
 
-    /// Adds a task that uses this rate, which counts as its demand until it reports. Returns its place.
-    pub(super) fn add(&mut self, now: Timestamp, task: u32, held: u32) -> usize {
+    /// Adds a task that uses this rate, which counts as its demand until it reports. `is_new`: its rate was not
+    /// reported to this owner before. Returns its place.
+    pub(super) fn add(&mut self, now: Timestamp, task: u32, held: u32, is_new: bool) -> usize {
         self.fill_credit(now);
         self.held += u64::from(held);
-        self.reported += u64::from(held);
+        self.reported += if is_new { u64::from(held) } else { 0 };
         self.entries.push(Entry { task, demand: Default::default(), held, rate: held, number: 0 });
         let (place, mut demand) = (self.entries.len() - 1, [0; LEVELS]);
         demand[Criticality::default().rank()] = u64::from(held);

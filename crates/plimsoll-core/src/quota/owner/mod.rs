@@ -219,7 +219,7 @@ impl Owner {
         let mut task = Task::new(now, most, now + self.config.lease);
         let id = self.tasks.iter().position(Option::is_none).unwrap_or(self.tasks.len()) as u32;
         for Hold { customer, rate } in holds {
-            let place = self.customers[customer.0 as usize].add(now, id, *rate);
+            let place = self.customers[customer.0 as usize].add(now, id, *rate, former.is_none());
             task.set_place(customer.0, place);
             self.mark(customer.0);
         }
@@ -274,7 +274,7 @@ impl Owner {
             let task = self.tasks[id.0 as usize].as_mut().expect("a task that reports has joined");
             let of = &mut self.customers[entry.customer.0 as usize];
             let place = task.place_near(entry.customer.0, &mut next).unwrap_or_else(|| {
-                let place = of.add(now, id.0, 0);
+                let place = of.add(now, id.0, 0, true);
                 task.set_place(entry.customer.0, place);
                 place
             });
