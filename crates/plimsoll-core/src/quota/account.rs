@@ -99,6 +99,8 @@ pub struct Account {
     cost: f64,
     /// The demand that the owner knows. `None`: a new owner, which knows at most the rate.
     reported: Option<[u64; LEVELS]>,
+    /// The use in the last regular report. A task asks just after a request, when its use seems higher than it is.
+    reported_used: u64,
     asked_at: Timestamp,
     ask_interval: Duration,
     is_asked: bool,
@@ -124,6 +126,7 @@ impl Account {
             used: 0.0,
             cost: 0.0,
             reported: None,
+            reported_used: 0,
             asked_at: Timestamp::ZERO,
             ask_interval: ASK_INTERVAL[0],
             is_asked: false,
@@ -418,13 +421,16 @@ impl Account {
             demand = reported;
         }
         self.reported = Some(demand);
+        if is_regular {
+            self.reported_used = self.used(now) as u64;
+        }
         Some(ReportEntry {
             customer,
             demand,
             cost: self.cost as u32,
             lacking: lacking as u32,
             unused: unused as u32,
-            used: self.used(now) as u64,
+            used: self.reported_used,
         })
     }
 
