@@ -32,10 +32,10 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
 use crate::caller::Caller;
-use crate::changes::{Change, Outcome};
+use crate::changes::Outcome;
 use crate::config::Unit;
 use crate::hosted::Hosted;
-use crate::limits::{Override, units};
+use crate::limits::{Change, Override, units};
 use crate::metrics;
 use crate::service::{CustomerView, Service};
 use crate::services::Services;

@@ -6,26 +6,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use plimsoll_core::Timestamp;
 use plimsoll_core::quota::Rollout;
 use plimsoll_tls_config::ClientName;
 
-use crate::config::ServiceConfig;
-use crate::limits::{Override, ServiceLimits};
+use crate::limits::{Change, ServiceLimits};
 
 /// Ends of changes that are remembered.
 const MAX_OUTCOMES: usize = 64;
-
-/// A change of the limits of a service.
-#[derive(Clone, Debug)]
-pub(crate) enum Change {
-    /// Other settings of the file.
-    Config(Box<ServiceConfig>),
-    /// A limit by an operator, or its end.
-    Override(Box<[u8]>, Option<Override>),
-    /// The end of limits by operators whose time is over.
-    Expiry(Timestamp),
-}
 
 /// The end of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]

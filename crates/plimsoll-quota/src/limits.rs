@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_core::Timestamp;
 use plimsoll_tls_config::ClientName;
 
-use crate::changes::Change;
 use crate::config::{ServiceConfig, Unit};
 use crate::message::{Limit, Limits};
 
@@ -18,6 +17,17 @@ pub(crate) struct Override {
     /// In µCPU.
     pub(crate) limit: u64,
     pub(crate) until: Timestamp,
+}
+
+/// A change of the limits of a service.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// Other settings of the file.
+    Config(Box<ServiceConfig>),
+    /// A limit by an operator, or its end.
+    Override(Box<[u8]>, Option<Override>),
+    /// The end of limits by operators whose time is over.
+    Expiry(Timestamp),
 }
 
 /// See the [module](self).

@@ -21,10 +21,11 @@ use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::caller::Caller;
-use crate::changes::{Change, Outcome};
+use crate::changes::Outcome;
 use crate::config::{Config, ServiceConfig, Unit};
 use crate::envoy;
 use crate::hosted::{Beside, Hosted};
+use crate::limits::Change;
 use crate::message::{FromTask, JOIN, ToOwner, ToTask};
 use crate::service::{Callers, MAX_QUEUE, Service, StreamId};
 use crate::services::Services;

@@ -20,11 +20,11 @@ use plimsoll_tls_config::ClientName;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-use crate::changes::{Change, Changes, Outcome};
+use crate::changes::{Changes, Outcome};
 use crate::config::{MIN_ENVOY_LEASE, ServiceConfig};
 use crate::convert::{self, Invalid};
 use crate::dictionary::Dictionary;
-use crate::limits::{Override, ServiceLimits, UNLIMITED};
+use crate::limits::{Change, Override, ServiceLimits, UNLIMITED};
 use crate::message::{FromOwner, Hello, Limits, Report, ToTask};
 
 /// Customers of a service: names come from strangers.
