@@ -99,7 +99,7 @@ impl Rollout {
     pub fn poll_timeout(&self, has_tasks: bool) -> Option<Timestamp> {
         match *self {
             Self::Settled => None,
-            Self::Waiting { failed } => (has_tasks || failed == 0 || failed >= TRIALS).then_some(Timestamp::ZERO),
+            Self::Waiting { failed } => (has_tasks || failed == 0 || is_over(failed)).then_some(Timestamp::ZERO),
             Self::Trying { since, is_good: true, .. } => Some(since + TRIAL),
             Self::Trying { since, .. } => Some(since + LONGEST_TRIAL),
         }
@@ -119,7 +119,7 @@ impl Rollout {
         }
         let Self::Waiting { failed } = *self else { return RolloutStep::Wait };
         match next {
-            _ if failed >= TRIALS => {
+            _ if is_over(failed) => {
                 *self = Self::Settled;
                 RolloutStep::Refuse
             }
@@ -134,6 +134,11 @@ impl Rollout {
             None => RolloutStep::Wait,
         }
     }
+}
+
+/// Whether the change has had all of its trials.
+fn is_over(failed: u32) -> bool {
+    failed >= TRIALS
 }
 
 #[cfg(test)]
