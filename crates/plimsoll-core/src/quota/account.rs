@@ -13,9 +13,9 @@
 //! Above the cut nearly all is admitted: over the fleet it fits into the limit.
 //!
 //! ```text
-//! low  = d·t + c/2 + 2 √(d·t·c)         t = 0.1 s: what may arrive before the answer to a report
+//! low  = d·t + c/2 + 2 √(d·t·c)         t = 0.1 s: requests that may arrive before the answer to a report
 //! ask  = credit up to low + c/2, or for 0.25 s of the demand of the moment above the rate
-//! back = what did not fit into the bucket of a small account: less than 16 c deep, near the limit
+//! back = the overflow of the bucket of a small account: less than 16 c deep, near the limit
 //! ```
 //!
 //! Where a task has few requests a second, its bucket is full at one moment and empty at the next. What
@@ -55,7 +55,7 @@ const LOW_DEVIATIONS: f64 = 2.0;
 const LOW_REQUESTS: f64 = 0.5;
 /// Requests above the low level that a credit is to cover.
 const MORE_REQUESTS: f64 = 0.5;
-/// An account whose depth is less than this many requests is small: its tasks share what is not used.
+/// An account whose depth is less than this many requests is small: its tasks share their unused rates.
 const SMALL: f64 = 16.0;
 /// Requests that are worth giving back.
 const LEAST_UNUSED: f64 = 0.25;

@@ -13,7 +13,7 @@ use crate::Timestamp;
 
 /// The largest debt, in seconds of the rate: a wrong report of a cost must not shut a customer out.
 const MAX_DEBT_SECONDS: f64 = 60.0;
-/// The time of which a task may give back what it did not use.
+/// The unused rate of this time may be given back.
 pub(super) const LONGEST_UNUSED: Duration = Duration::from_secs(2);
 
 /// CPU-microseconds that may be used at once.

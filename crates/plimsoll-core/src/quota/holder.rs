@@ -9,7 +9,8 @@
 //! No clock is shared: the owner's lease lasts from its receipt of the report, which is later. The
 //! rates of the fallback are reported when the task joins again, as any other, so that the owner counts
 //! them. An owner that a task joined may have granted the rest to others, for a lease, and may be lost before
-//! it answers. So such a task waits that long before it uses more than it reported, and a stream that brings no answer for so long is over: its owner does not know the even part.
+//! it answers. So such a task waits that long before it uses more than it reported. A stream without an
+//! answer for so long is over: its owner does not know the even part.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

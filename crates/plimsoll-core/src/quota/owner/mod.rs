@@ -12,7 +12,8 @@
 //! A new owner does not know the tasks that have not joined yet, and they may hold a part of the
 //! limit. It distributes what the tasks that joined hold, which is as much as they used before. It is
 //! sure of the rest when as many tasks of before have joined as they say that there were, or a lease
-//! has passed; until then its leases are short. If no task holds anything in the first five seconds, the service starts, and nobody does.
+//! has passed; until then its leases are short. If no task holds anything in the first five seconds, the
+//! service starts, and nobody does.
 //!
 //! Each report gets its answer at once, with the rates of its own customers. The rates of other tasks
 //! change by a sweep over the customers whose [`Rule`](super::Rule) changed, each 100 ms.
