@@ -140,8 +140,9 @@ def test_sidecar_shows_the_speed_and_its_origin(fleet: Fleet, setting: str) -> N
     proxy = sidecar(fleet, fleet.backend(*COST), line)
     shown = gate(proxy)
     speed = proxy.admin.metric("plimsoll_inbound_machine_speed_ratio", cluster="main")
-    assert shown["speed"] == pytest.approx(speed, abs=0.001)
-    assert shown["capacity_cpus"] == pytest.approx(speed, abs=0.001), "one CPU of this machine"
+    # The report rounds to three digits.
+    assert shown["speed"] == pytest.approx(speed, rel=0.005)
+    assert shown["capacity_cpus"] == pytest.approx(speed, rel=0.005), "one CPU of this machine"
     if setting == "calibrate":
         assert shown["speed_origin"] == "calibrated"
         # Servers differ by a factor of five, and a debug build on a busy machine is rough.
