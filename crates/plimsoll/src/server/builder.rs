@@ -14,6 +14,7 @@ use super::admission::{Gate, Gauge};
 use super::available::Available;
 use super::classify::Rules;
 use super::context::{Cohort, Customer, RequestHead};
+use super::cost;
 use super::cpu;
 use super::gate::ServerGate;
 use super::layer::ServerLayer;
@@ -346,12 +347,13 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// The layer.
+    /// The layer. The first one that measures costs calibrates a clock of the process, for up to 200 ms.
     #[must_use]
     pub fn build(self) -> ServerLayer {
         let available = Arc::new(Available::new(self.cpus));
         let speed = self.speed.map(|speed| speed.speed());
         let gate = self.admission.map(|mode| {
+            cost::calibrate();
             let (cpu, speed) = (self.cpu.clone(), speed.unwrap_or_default());
             ServerGate::new(Gate::of_server(&available, self.outlook, mode, speed, self.gauge, &self.scarce, cpu), mode)
         });

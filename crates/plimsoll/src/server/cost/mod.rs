@@ -17,3 +17,4 @@ pub(super) use request::Request;
 pub(super) use section::{current, run};
 pub use spawn::{RemoteWork, bind, spawn, spawn_blocking};
 pub(super) use task::Metered;
+pub(super) use thread::calibrate;

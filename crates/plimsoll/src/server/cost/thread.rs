@@ -20,6 +20,12 @@ use rustix::time::{ClockId, clock_gettime};
 /// Nanoseconds. Two looks in this time are less than a fifth of a per cent of it.
 const EXACT_EVERY: u64 = 500_000;
 
+/// Calibrates the cheap clock, once in a process: it takes up to 200 ms of CPU, in which no request should wait
+/// and with which none should be charged.
+pub(in crate::server) fn calibrate() {
+    let _ = Clock::new();
+}
+
 /// The clocks of one thread. Sections are given by ticks of the cheap one ([`ThreadClock::ticks`]),
 /// all else is nanoseconds.
 #[derive(Debug)]
@@ -125,10 +131,21 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::server::{Lifecycle, ServerLayer};
 
     fn burn(micros: u64) {
         let end = thread_cpu() + 1_000 * micros;
         while thread_cpu() < end {}
+    }
+
+    /// A calibration takes at least 500 µs. Each test runs in a process of its own.
+    #[test]
+    fn layer_calibrates_the_clock_before_the_first_request() {
+        let _layer = ServerLayer::new(Lifecycle::new());
+        let before = thread_cpu();
+        let _ = Clock::new();
+        let used = thread_cpu() - before;
+        assert!(used < 200_000, "{used} ns");
     }
 
     #[test]
