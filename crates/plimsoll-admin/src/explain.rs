@@ -175,8 +175,10 @@ pub struct FleetExplained {
     pub fleet_limit_cpus: f64,
     /// The part of it that this task may use.
     pub fleet_rate_cpus: f64,
-    /// CPUs that the customer asks for at this task.
-    pub fleet_demand_cpus: f64,
+    /// CPUs that the customer asks for at all tasks. `null`: not known.
+    pub fleet_demand_cpus: Option<f64>,
+    /// CPUs that it uses at all tasks.
+    pub fleet_used_cpus: Option<f64>,
     /// The criticality that is admitted in part: all below it are refused. `null`: the rate is used up.
     pub fleet_cut: Option<&'static str>,
     /// The admitted part of that criticality.

@@ -175,8 +175,10 @@ pub struct FleetView {
     pub fleet_limit_cpus: f64,
     /// The part of it that this task may use.
     pub fleet_rate_cpus: f64,
-    /// CPUs that the customer uses of it at this task.
-    pub fleet_used_cpus: f64,
+    /// CPUs that the customer uses at all tasks. `null`: not known.
+    pub fleet_used_cpus: Option<f64>,
+    /// CPUs that it asks for at all tasks, refused requests included.
+    pub fleet_demand_cpus: Option<f64>,
     /// The criticality that is admitted in part at all tasks; all below it are refused. `null`: none is.
     pub fleet_cut: Option<&'static str>,
     /// The admitted part of that criticality.
@@ -189,7 +191,8 @@ impl From<FleetStanding> for FleetView {
         Self {
             fleet_limit_cpus: rounded(of.limit as f64 / MICRO),
             fleet_rate_cpus: rounded(of.rate / MICRO),
-            fleet_used_cpus: rounded(of.used / MICRO),
+            fleet_used_cpus: of.fleet.map(|fleet| rounded(fleet.used as f64 / MICRO)),
+            fleet_demand_cpus: of.fleet.map(|fleet| rounded(fleet.demand as f64 / MICRO)),
             fleet_cut: cut.map(|cut| Criticality::ALL[cut.rank].name()),
             fleet_cut_admitted: cut.map(|cut| cut.part),
         }

@@ -13,7 +13,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use plimsoll_core::quota::{
-    Assignment, AssignmentEntry, CustomerId, Cut, Hello, Holder, Owner, OwnerConfig, Report, ReportEntry, TaskId,
+    Assignment, AssignmentEntry, CustomerId, Cut, FleetUse, Hello, Holder, Owner, OwnerConfig, Report, ReportEntry,
+    TaskId,
 };
 use plimsoll_core::{Criticality, Timestamp};
 
@@ -100,7 +101,14 @@ fn account() {
     let mut holder = Holder::new(Timestamp::ZERO);
     let customer = holder.add(Timestamp::ZERO);
     holder.connect(Timestamp::ZERO, 1.0);
-    let entry = AssignmentEntry { customer, limit: 100_000_000, rate: 10_000_000, credit: 0, cut: Cut::NONE };
+    let entry = AssignmentEntry {
+        customer,
+        limit: 100_000_000,
+        rate: 10_000_000,
+        credit: 0,
+        cut: Cut::NONE,
+        fleet: FleetUse::default(),
+    };
     let (lease, entries) = (OwnerConfig::DEFAULT_LEASE, vec![entry]);
     let assignment = Assignment { number: 1, answers: 0, lease, tasks: 10, entries };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");

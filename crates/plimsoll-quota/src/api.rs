@@ -216,7 +216,7 @@ impl CustomerShown {
             limit_cpus: view.has_limit.then(|| cpus(unit, state.limit)),
             offered_cpus: cpus(unit, state.demand.iter().sum()),
             offered_by_criticality_cpus: state.demand.map(|rate| cpus(unit, rate)),
-            used_cpus: cpus(unit, view.used),
+            used_cpus: cpus(unit, view.state.used),
             held_cpus: cpus(unit, state.held),
             tasks: state.tasks,
             cut,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
-use plimsoll_core::quota::{self, CustomerId, Cut};
+use plimsoll_core::quota::{self, CustomerId, Cut, FleetUse};
 use plimsoll_core::quota::{Holder, MAX_OTHERS};
 use thiserror::Error;
 
@@ -89,9 +89,9 @@ pub(crate) fn assignment(
 ) -> message::Assignment {
     let quota::Assignment { number, answers, lease, tasks, entries } = assignment;
     let entry = |entry: &quota::AssignmentEntry| {
-        let &quota::AssignmentEntry { customer, limit, rate, credit, cut } = entry;
+        let &quota::AssignmentEntry { customer, limit, rate, credit, cut, fleet: FleetUse { demand, used } } = entry;
         let cut = (cut != Cut::NONE).then_some(message::Cut { rank: cut.rank as u32, part: cut.part });
-        Some(message::AssignmentEntry { id: id(customer)?, limit, rate, credit, cut })
+        Some(message::AssignmentEntry { id: id(customer)?, limit, rate, credit, cut, demand, used })
     };
     message::Assignment {
         epoch,
@@ -129,7 +129,7 @@ pub(crate) fn to_limits(limits: &message::Limits, key: impl Fn(&[u8]) -> u64) ->
 pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::Assignment, Invalid> {
     let message::Assignment { number, answers, lease_ms, tasks, entries, .. } = assignment;
     let entry = |entry: &message::AssignmentEntry| {
-        let &message::AssignmentEntry { id, limit, rate, credit, ref cut } = entry;
+        let &message::AssignmentEntry { id, limit, rate, credit, ref cut, demand, used } = entry;
         let cut = match cut {
             None => Cut::NONE,
             Some(message::Cut { rank, part }) => {
@@ -151,7 +151,14 @@ pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::A
                 return Err(field(of, format!("{number} is more than a limit of {limit} allows")));
             }
         }
-        Ok(quota::AssignmentEntry { customer: CustomerId(id), limit, rate, credit, cut })
+        Ok(quota::AssignmentEntry {
+            customer: CustomerId(id),
+            limit,
+            rate,
+            credit,
+            cut,
+            fleet: FleetUse { demand, used },
+        })
     };
     if !(MIN_LEASE_MS..=MAX_LEASE_MS).contains(lease_ms) {
         return Err(field("assignment.lease_ms", format!("{lease_ms} ms is not from 1 s to 2 h")));

@@ -7,17 +7,10 @@ use plimsoll_core::quota::CustomerId;
 /// Most customers that a task may have: those of its accounts, and some that it is about to drop.
 const MAX_CUSTOMERS: usize = 2 * plimsoll_core::quota::Holder::MAX_CUSTOMERS;
 
-/// Both numbers of a customer, and its use at the task in µCPU.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    customer: CustomerId,
-    used: u64,
-}
-
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
-    known: HashMap<u32, Known>,
+    known: HashMap<u32, CustomerId>,
     numbers: HashMap<CustomerId, u32>,
 }
 
@@ -31,14 +24,14 @@ impl Dictionary {
         if self.known.contains_key(&id) || self.numbers.contains_key(&customer) {
             return false;
         }
-        self.known.insert(id, Known { customer, used: 0 });
+        self.known.insert(id, customer);
         self.numbers.insert(customer, id);
         true
     }
 
     /// The owner's number.
     pub(crate) fn customer(&self, id: u32) -> Option<CustomerId> {
-        self.known.get(&id).map(|known| known.customer)
+        self.known.get(&id).copied()
     }
 
     /// The task's number.
@@ -46,20 +39,15 @@ impl Dictionary {
         self.numbers.get(&customer).copied()
     }
 
-    /// Replaces the use of a customer, and returns the one before.
-    pub(crate) fn set_used(&mut self, id: u32, used: u64) -> u64 {
-        self.known.get_mut(&id).map_or(0, |known| std::mem::replace(&mut known.used, used))
+    /// Removes a customer. Returns the owner's number.
+    pub(crate) fn remove(&mut self, id: u32) -> Option<CustomerId> {
+        let customer = self.known.remove(&id)?;
+        self.numbers.remove(&customer);
+        Some(customer)
     }
 
-    /// Removes a customer. Returns the owner's number and its use.
-    pub(crate) fn remove(&mut self, id: u32) -> Option<(CustomerId, u64)> {
-        let known = self.known.remove(&id)?;
-        self.numbers.remove(&known.customer);
-        Some((known.customer, known.used))
-    }
-
-    /// All customers with their use.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (CustomerId, u64)> {
-        self.known.values().map(|known| (known.customer, known.used))
+    /// All customers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = CustomerId> {
+        self.known.values().copied()
     }
 }

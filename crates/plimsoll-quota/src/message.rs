@@ -174,6 +174,12 @@ pub(crate) struct AssignmentEntry {
     /// Requests below the criticality of this rank are refused, and so is a part at it. Absent: none.
     #[prost(message, optional, tag = "5")]
     pub(crate) cut: Option<Cut>,
+    /// Demand at all tasks, in µCPU.
+    #[prost(uint64, tag = "6")]
+    pub(crate) demand: u64,
+    /// Costs of admitted requests a second at all tasks, in µCPU.
+    #[prost(uint64, tag = "7")]
+    pub(crate) used: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

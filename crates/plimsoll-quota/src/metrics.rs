@@ -147,7 +147,7 @@ const METRICS: &[Metric] = &[
         kind: MetricType::Gauge,
         labels: &["service", "customer"],
         help: "Costs of admitted requests of a customer over all tasks, by the last reports",
-        samples: |seen| by_customer(seen, |of| Some(of.used as f64 / seen.scale)),
+        samples: |seen| by_customer(seen, |of| Some(of.state.used as f64 / seen.scale)),
     },
     Metric {
         name: "held_cpus",

@@ -77,8 +77,6 @@ struct Customer {
     name: Box<[u8]>,
     /// Streams that know it.
     streams: u32,
-    /// Costs of admitted requests at all tasks, in µCPU.
-    used: u64,
     is_free: bool,
 }
 
@@ -101,7 +99,6 @@ struct Task {
 pub(crate) struct CustomerView {
     pub(crate) name: Box<[u8]>,
     pub(crate) state: CustomerState,
-    pub(crate) used: u64,
     pub(crate) has_limit: bool,
     pub(crate) is_dry_run: bool,
     pub(crate) by_operator: Option<Override>,
@@ -203,7 +200,7 @@ impl Service {
         let message = quota::Hello { cpus: hello.cpus, tasks: hello.tasks, holds };
         let task = self.owner.join(now, &message, former)?;
         self.streams += 1;
-        dictionary.iter().for_each(|(customer, _)| self.customers[customer.0 as usize].streams += 1);
+        dictionary.iter().for_each(|customer| self.customers[customer.0 as usize].streams += 1);
         let limits = FromOwner::Limits(self.limits.message(self.epoch, self.owner.fleet()));
         // The queue is new.
         let _ = queue.try_send(ToTask { message: Some(limits) });
@@ -282,14 +279,9 @@ impl Service {
         let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new() };
         let answer = self.owner.report(now, task, &message)?;
         self.changes.rollout.on_report(now, task);
-        for (entry, of) in entries.iter().zip(&message.entries) {
-            let before = dictionary.set_used(entry.id, of.used);
-            let used = &mut self.customers[of.customer.0 as usize].used;
-            *used = used.saturating_sub(before) + of.used;
-        }
         for id in dropped {
-            if let Some((customer, used)) = dictionary.remove(*id) {
-                self.leave_customer(customer, used);
+            if let Some(customer) = dictionary.remove(*id) {
+                self.leave_customer(customer);
             }
         }
         Ok(answer)
@@ -457,7 +449,6 @@ impl Service {
         CustomerView {
             name: name.clone(),
             state: self.owner.customer(id),
-            used: customer.used,
             has_limit: self.limits.of(name).is_some(),
             is_dry_run: self.limits.is_dry_run(name),
             by_operator: self.limits.override_of(name),
@@ -473,7 +464,7 @@ impl Service {
             return self.customer(now, b"");
         }
         let limit = self.limits.at_owner(name);
-        let customer = Customer { name: name.into(), streams: 0, used: 0, is_free: false };
+        let customer = Customer { name: name.into(), streams: 0, is_free: false };
         let id = match self.free.pop() {
             Some(id) => {
                 self.owner.reuse(now, id, limit);
@@ -572,17 +563,16 @@ impl Service {
 
     fn end_stream(&mut self, id: TaskId) {
         let Some(stream) = self.tasks.get_mut(&id).and_then(|task| task.stream.take()) else { return };
-        for (customer, used) in stream.dictionary.iter() {
-            self.leave_customer(customer, used);
+        for customer in stream.dictionary.iter() {
+            self.leave_customer(customer);
         }
         self.owner.leave(id);
         self.changes.rollout.on_leave(id);
     }
 
     /// A stream knows a customer no more.
-    fn leave_customer(&mut self, id: CustomerId, used: u64) {
+    fn leave_customer(&mut self, id: CustomerId) {
         let customer = &mut self.customers[id.0 as usize];
-        customer.used = customer.used.saturating_sub(used);
         customer.streams = customer.streams.saturating_sub(1);
         if customer.streams == 0 {
             self.unknown.push(id);

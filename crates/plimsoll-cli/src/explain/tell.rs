@@ -117,9 +117,11 @@ fn fleet(gate: &Value) -> String {
         None => "the rate of this task is used up".to_owned(),
     };
     let dry_run = if gate["fleet_dry_run"] == true { " (dry run of the limit)" } else { "" };
-    let (rate, demand) = (&gate["fleet_rate_cpus"], &gate["fleet_demand_cpus"]);
+    let all = |key: &str| gate[key].as_f64().map_or("an unknown number".to_owned(), |cpus| cpus.to_string());
+    let (rate, used, demand) = (&gate["fleet_rate_cpus"], all("fleet_used_cpus"), all("fleet_demand_cpus"));
     format!(
-        ": limit over the fleet{dry_run}: {reason}; this task holds {rate} of {limit} CPUs, and {demand} are asked for"
+        ": limit over the fleet{dry_run}: {reason}; this task holds {rate} of {limit} CPUs; all tasks use {used}, and \
+         {demand} are asked for"
     )
 }
 
@@ -199,11 +201,11 @@ mod tests {
         let mut request = refused();
         request["gate"] = json!({
             "decision": "quota", "dry_run": false, "expected_cost_ms": 2.5, "pressure": "none",
-            "fleet_limit_cpus": 4.0, "fleet_rate_cpus": 0.42, "fleet_demand_cpus": 0.9,
+            "fleet_limit_cpus": 4.0, "fleet_rate_cpus": 0.42, "fleet_used_cpus": 3.9, "fleet_demand_cpus": 9.5,
             "fleet_cut": "sheddable", "fleet_cut_admitted": 0.31, "fleet_dry_run": false,
         });
-        let line = "quota: limit over the fleet: cut at sheddable, 31% of it admitted; this task holds 0.42 of 4 CPUs, \
-                    and 0.9 are asked for; expected cost 2.5 ms";
+        let line = "quota: limit over the fleet: cut at sheddable, 31% of it admitted; this task holds 0.42 of 4 CPUs; \
+                    all tasks use 3.9, and 9.5 are asked for; expected cost 2.5 ms";
         assert!(whole(&request).contains(line), "{}", whole(&request));
         (request["gate"]["fleet_cut"], request["gate"]["fleet_dry_run"]) = (json!(null), json!(true));
         let line = "quota: limit over the fleet (dry run of the limit): the rate of this task is used up; ";

@@ -26,7 +26,7 @@
 use core::time::Duration;
 
 use super::rule::{LEVELS, Rule, cut, root};
-use super::{AssignmentEntry, Bucket, CustomerId, Cut, Hold, Limit, ReportEntry, floor, granted};
+use super::{AssignmentEntry, Bucket, CustomerId, Cut, FleetUse, Hold, Limit, ReportEntry, floor, granted};
 use crate::{Criticality, Timestamp, decay};
 
 /// Time after which half of the demand is forgotten.
@@ -107,6 +107,8 @@ pub struct Account {
     /// A request was refused since the last report.
     is_spent: bool,
     is_dry_run: bool,
+    /// `None`: the owner did not say, or its lease is over.
+    fleet: Option<FleetUse>,
 }
 
 impl Account {
@@ -132,6 +134,7 @@ impl Account {
             is_asked: false,
             is_spent: false,
             is_dry_run: false,
+            fleet: None,
         }
     }
 
@@ -238,6 +241,12 @@ impl Account {
         decay::rate(self.used * decay::remaining(now, self.offered_at, HALF_LIFE), HALF_LIFE)
     }
 
+    /// Demand and use at all tasks; `None` if they are not known.
+    #[must_use]
+    pub fn fleet(&self) -> Option<FleetUse> {
+        self.fleet
+    }
+
     /// Whether refusals are only counted.
     #[must_use]
     pub fn is_dry_run(&self) -> bool {
@@ -276,7 +285,7 @@ impl Account {
 
     /// The assignment of the owner is in force. Returns whether the rate is lower than before.
     pub(super) fn assign(&mut self, now: Timestamp, entry: &AssignmentEntry, tasks: u32) -> bool {
-        let AssignmentEntry { limit, rate, credit, cut, .. } = *entry;
+        let AssignmentEntry { limit, rate, credit, cut, fleet, .. } = *entry;
         let helps = credit > 0 || f64::from(rate) > f64::from(self.rate) * (1.0 + CHANGE);
         if core::mem::take(&mut self.is_asked) && !helps {
             self.ask_interval = (2 * self.ask_interval).min(ASK_INTERVAL[1]);
@@ -284,7 +293,7 @@ impl Account {
             self.ask_interval = ASK_INTERVAL[0];
         }
         let is_lower = rate < self.rate;
-        (self.cut, self.own_cut_at) = (cut, None);
+        (self.cut, self.own_cut_at, self.fleet) = (cut, None, Some(fleet));
         self.set(now, limit, rate, tasks);
         self.bucket.add(now, f64::from(credit));
         is_lower
@@ -302,6 +311,7 @@ impl Account {
         let Some(limit) = self.limit else { return };
         let even = (granted(limit) / u64::from(tasks.max(1))).min(u64::from(u32::MAX)) as u32;
         self.own_cut_at = Some(now);
+        self.fleet = self.fleet.filter(|_| !is_exact);
         self.set(now, limit, if is_exact { even } else { self.rate.min(even) }, tasks);
     }
 

@@ -282,7 +282,7 @@ fn is_near(before: Allowance, now: Allowance) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::AssignmentEntry;
+    use super::super::{AssignmentEntry, FleetUse};
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(60);
@@ -299,7 +299,8 @@ mod tests {
     }
 
     fn assignment(number: u32, rate: u32, cut: Cut) -> Assignment {
-        let entry = AssignmentEntry { customer: ACME, limit: 100_000, rate, credit: 0, cut };
+        let entry =
+            AssignmentEntry { customer: ACME, limit: 100_000, rate, credit: 0, cut, fleet: FleetUse::default() };
         Assignment { number, answers: number, lease: LEASE, tasks: 2, entries: [entry].into() }
     }
 

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use hashbrown::HashTable;
 
 use super::account::{Account, Refusal};
-use super::{Assignment, AssignmentError, CustomerId, Cut, Fallback, Hello, Holder, Report};
+use super::{Assignment, AssignmentError, CustomerId, Cut, Fallback, FleetUse, Hello, Holder, Report};
 use crate::rng::spread;
 use crate::{Criticality, Timestamp};
 
@@ -116,8 +116,8 @@ pub struct FleetStanding {
     pub rate: f64,
     /// Demand at this task, in µCPU.
     pub demand: f64,
-    /// Costs of admitted requests at this task a second, in µCPU.
-    pub used: f64,
+    /// Demand and use at all tasks; `None` if they are not known.
+    pub fleet: Option<FleetUse>,
     /// Refusal by criticality, the same at all tasks.
     pub cut: Cut,
     /// The origin of the rate.
@@ -350,7 +350,7 @@ impl Limiter {
             limit: account.limit().unwrap_or(UNLIMITED),
             rate: account.rate(),
             demand: account.demand(now).iter().sum::<u64>() as f64,
-            used: account.used(now),
+            fleet: account.fleet(),
             cut: account.cut(),
             fallback,
         }
@@ -529,8 +529,14 @@ mod tests {
         let report = limiter.poll(at(60) + Duration::from_millis(20)).expect("the customer lacks a credit");
         assert_ne!(report.names[0].0, CustomerId(0));
         // Nothing for the removed one is in order; a rate is not.
-        let entry =
-            super::super::AssignmentEntry { customer: CustomerId(0), limit: 1, rate: 0, credit: 0, cut: Cut::NONE };
+        let entry = super::super::AssignmentEntry {
+            customer: CustomerId(0),
+            limit: 1,
+            rate: 0,
+            credit: 0,
+            cut: Cut::NONE,
+            fleet: FleetUse::default(),
+        };
         let assignment = |number, entry| Assignment {
             number,
             answers: 1,

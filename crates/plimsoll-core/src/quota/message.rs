@@ -96,4 +96,15 @@ pub struct AssignmentEntry {
     pub credit: u32,
     /// Refusal by criticality.
     pub cut: Cut,
+    /// The customer at all tasks.
+    pub fleet: FleetUse,
+}
+
+/// A customer at all tasks, as they last reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FleetUse {
+    /// Demand, in µCPU.
+    pub demand: u64,
+    /// Costs of admitted requests a second, in µCPU.
+    pub used: u64,
 }

@@ -45,7 +45,7 @@ pub use holder::{AssignmentError, Fallback, Holder};
 pub use limiter::{
     FleetCharge, FleetStanding, Introduced, Limit, LimitedRequest, Limiter, Limits, MAX_NAMED, MAX_OTHERS, Refused,
 };
-pub use message::{Assignment, AssignmentEntry, CustomerId, Hello, Hold, Report, ReportEntry, TaskId};
+pub use message::{Assignment, AssignmentEntry, CustomerId, FleetUse, Hello, Hold, Report, ReportEntry, TaskId};
 pub use owner::{CustomerState, Owner, OwnerConfig, ReportError};
 pub use rollout::{Rollout, RolloutStep};
 pub use rule::{Cut, Rule, Sums};

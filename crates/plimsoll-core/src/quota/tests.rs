@@ -589,7 +589,14 @@ fn small_account_gives_back_once_what_it_could_not_use() {
     let mut holder = Holder::new(ms(0));
     let customer = holder.add(ms(0));
     holder.connect(ms(0), 1.0);
-    let entry = |rate| AssignmentEntry { customer, limit: 100_000, rate, credit: 0, cut: Cut::NONE };
+    let entry = |rate| AssignmentEntry {
+        customer,
+        limit: 100_000,
+        rate,
+        credit: 0,
+        cut: Cut::NONE,
+        fleet: FleetUse::default(),
+    };
     let assignment = Assignment {
         number: 1,
         answers: 0,
@@ -619,7 +626,14 @@ fn even_part_is_for_the_most_critical_requests_of_the_task() {
     let mut holder = Holder::new(ms(0));
     let customer = holder.add(ms(0));
     holder.connect(ms(0), 1.0);
-    let entry = AssignmentEntry { customer, limit: 1_000_000, rate: 500_000, credit: 0, cut: Cut::NONE };
+    let entry = AssignmentEntry {
+        customer,
+        limit: 1_000_000,
+        rate: 500_000,
+        credit: 0,
+        cut: Cut::NONE,
+        fleet: FleetUse::default(),
+    };
     let lease = Duration::from_secs(5);
     let assignment = Assignment { number: 1, answers: 0, lease, tasks: 2, entries: [entry].into() };
     holder.poll(ms(1_000)).expect("a report is due");
@@ -651,7 +665,8 @@ fn account_refuses_by_criticality_when_the_fleet_does() {
     let customer = holder.add(Timestamp::ZERO);
     holder.connect(Timestamp::ZERO, 1.0);
     let cut = Cut { rank: Criticality::SheddablePlus.rank(), part: 0.5 };
-    let entry = AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut };
+    let entry =
+        AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut, fleet: FleetUse::default() };
     let assignment =
         Assignment { number: 1, answers: 0, lease: OwnerConfig::DEFAULT_LEASE, tasks: 2, entries: [entry].into() };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");

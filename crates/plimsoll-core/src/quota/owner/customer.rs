@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use super::super::coarse::Coarse;
 use super::super::rule::LEVELS;
-use super::super::{Cut, Rule, Sums, floor, granted};
+use super::super::{AssignmentEntry, CustomerId, Cut, FleetUse, Rule, Sums, floor, granted};
 use crate::{Criticality, Timestamp};
 
 /// A rate is sent when it changes by more than this part of itself.
@@ -30,11 +30,12 @@ const STARVED_INTERVAL: Duration = Duration::from_millis(20);
 /// Time between two sweeps for each task of the customer, so that sweeps take a bounded part of a core.
 const SWEEP_PER_TASK: Duration = Duration::from_micros(50);
 
-/// A task at a customer: 24 bytes, as there are ten millions.
+/// A task at a customer: 28 bytes, as there are ten millions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) task: u32,
     demand: [Coarse; LEVELS],
+    used: Coarse,
     /// The highest rate that the task may be using.
     pub(super) held: u32,
     /// The rate of the last assignment.
@@ -59,6 +60,8 @@ pub(super) struct Customer {
     pub(super) limit: u64,
     pub(super) entries: Vec<Entry>,
     sums: Sums,
+    /// Σ of the costs of admitted requests a second.
+    used: u64,
     /// Σ held.
     pub(super) held: u64,
     /// Σ of the rates that tasks held when they joined, since the owner began.
@@ -83,6 +86,7 @@ impl Customer {
             limit,
             entries: Vec::new(),
             sums: Sums::default(),
+            used: 0,
             held: 0,
             reported: 0,
             cost: 0.0,
@@ -102,7 +106,8 @@ impl Customer {
         self.fill_credit(now);
         self.held += u64::from(held);
         self.reported += if is_new { u64::from(held) } else { 0 };
-        self.entries.push(Entry { task, demand: Default::default(), held, rate: held, number: 0 });
+        let used = Coarse::default();
+        self.entries.push(Entry { task, demand: Default::default(), used, held, rate: held, number: 0 });
         let (place, mut demand) = (self.entries.len() - 1, [0; LEVELS]);
         demand[Criticality::default().rank()] = u64::from(held);
         self.set_demand(place, demand);
@@ -112,13 +117,15 @@ impl Customer {
     /// Removes the task at this place; the last one takes the place.
     pub(super) fn remove(&mut self, now: Timestamp, place: usize) {
         self.set_demand(place, [0; LEVELS]);
+        self.set_used(place, 0);
         self.set_held(now, place, 0);
         self.entries.swap_remove(place);
     }
 
-    /// The task's demand is this, and its requests cost this much.
-    pub(super) fn on_demand(&mut self, place: usize, demand: [u64; LEVELS], cost: u32) {
+    /// The task's demand is this, it uses this much of it, and its requests cost this much.
+    pub(super) fn on_demand(&mut self, place: usize, demand: [u64; LEVELS], used: u64, cost: u32) {
         self.set_demand(place, demand);
+        self.set_used(place, used);
         let cost = f64::from(cost);
         let weight = if self.cost > 0.0 { COST_WEIGHT } else { 1.0 };
         self.cost += weight * (cost - self.cost);
@@ -136,6 +143,12 @@ impl Customer {
         self.sums.roots = self.sums.roots - root(before) + root(after);
     }
 
+    fn set_used(&mut self, place: usize, used: u64) {
+        let used = Coarse::new(used);
+        let before = core::mem::replace(&mut self.entries[place].used, used);
+        self.used = self.used - before.get() + used.get();
+    }
+
     fn set_held(&mut self, now: Timestamp, place: usize, held: u32) {
         self.fill_credit(now);
         let entry = &mut self.entries[place];
@@ -145,6 +158,12 @@ impl Customer {
 
     pub(super) fn rule(&self) -> Rule {
         Rule::new(granted(self.limit), &self.sums, self.cost)
+    }
+
+    /// The entry of an assignment to a task.
+    pub(super) fn entry(&self, customer: CustomerId, rate: u32, credit: u32, cut: Cut) -> AssignmentEntry {
+        let fleet = FleetUse { demand: self.sums.demand.iter().sum(), used: self.used };
+        AssignmentEntry { customer, limit: self.limit, rate, credit, cut, fleet }
     }
 
     /// Grants the task at this place its rate by the rule, as far as `pool` has it. Returns whether the
@@ -235,6 +254,10 @@ impl Customer {
 
     pub(super) fn demand(&self) -> [u64; LEVELS] {
         self.sums.demand
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
     }
 
     pub(super) fn cost(&self) -> f64 {

@@ -118,6 +118,8 @@ pub struct CustomerState {
     pub limit: u64,
     /// Its demand by criticality, in µCPU.
     pub demand: [u64; super::rule::LEVELS],
+    /// Costs of its admitted requests a second, in µCPU.
+    pub used: u64,
     /// The rates that tasks may be using, in sum. µCPU.
     pub held: u64,
     /// Tasks with demand or a rate.
@@ -279,7 +281,7 @@ impl Owner {
                 task.set_place(entry.customer.0, place);
                 place
             });
-            of.on_demand(place, demand, entry.cost);
+            of.on_demand(place, demand, entry.used.min(most), entry.cost);
             let (rule, pool) = (of.rule(), pool(of, self.unsure_until.is_some()));
             let is_changed = of.grant(now, place, &rule, pool);
             if entry.unused > 0 {
@@ -292,8 +294,7 @@ impl Owner {
                 entries.push(assign(task, of, number, customer, place, cut, credit));
             } else if credit > 0 || entry.lacking > 0 {
                 // The same rate as before, so what is acknowledged stays so.
-                let (limit, rate) = (of.limit, of.entries[place].rate);
-                entries.push(AssignmentEntry { customer, limit, rate, credit, cut });
+                entries.push(of.entry(customer, of.entries[place].rate, credit, cut));
             }
             let (is_idle, is_due) = (of.entries[place].is_idle(), of.is_starved || of.needs_sweep(&rule));
             if is_due {
@@ -380,6 +381,7 @@ impl Owner {
         CustomerState {
             limit: customer.limit,
             demand: customer.demand(),
+            used: customer.used(),
             held: customer.held,
             tasks: customer.entries.len(),
             cut: customer.cut(),
@@ -472,7 +474,7 @@ impl Owner {
         let cut = of.cut();
         match task.place(customer.0) {
             Some(place) => assign(task, of, number, customer, place, cut, 0),
-            None => AssignmentEntry { customer, limit: of.limit, rate: 0, credit: 0, cut },
+            None => of.entry(customer, 0, 0, cut),
         }
     }
 
@@ -537,11 +539,11 @@ fn assign(
     cut: Cut,
     credit: u32,
 ) -> AssignmentEntry {
-    let limit = of.limit;
     let entry = &mut of.entries[place];
     entry.number = number;
-    if entry.rate < entry.held {
+    let rate = entry.rate;
+    if rate < entry.held {
         task.on_lower(number, customer);
     }
-    AssignmentEntry { customer, limit, rate: entry.rate, credit, cut }
+    of.entry(customer, rate, credit, cut)
 }
