@@ -71,18 +71,16 @@ def test_demo_of_quotas_cuts_one_customer_and_others_notice_nothing() -> None:
         assert 0.5 < phase["requests_cpus"] / phase["backends_cpus"] < 1.02, phase
         requests = sum(other["requests"] for other in others)
         refused = sum(other["requests"] * other["refused"] for other in others) / requests
-        # Without the server nobody lends to a burst at one backend. In some starts the first 1 to 2 s of all load are
-        # refused, and the cause is not known; the stage lasts for 6 s.
-        assert refused < {"server-lost": 0.02, "below-limits": 0.4}.get(name, 0.005), phase
+        # Without the server nobody lends to a burst at one backend.
+        assert refused < (0.02 if name == "server-lost" else 0.005), phase
         assert all(other["cut"] is None for other in others), phase
     for name in ("three-times", "server-lost"):
         acme = phases[name]["customers"][0]
         # Three standard deviations of 3,600 requests of different costs are 6%. Costs leave out an estimate of
-        # the HTTP beside a request, some 3%, that limits count. Over 6 s bursts may be 13% of the limit
-        # (docs/quotas.md: 0.6 s and 40 requests), and rates follow the load in the first second.
+        # the HTTP beside a request, some 3%, that limits count.
         # Backends that other work keeps from the cores shed requests by themselves.
         overloaded = phases[name]["overloaded"] / sum(of["requests"] for of in phases[name]["customers"])
-        assert 0.75 - overloaded < acme["used_cpus"] / acme["limit_cpus"] < 1.13, phases[name]
+        assert 0.84 - overloaded < acme["used_cpus"] / acme["limit_cpus"] < 1.04, phases[name]
         assert acme["offered_cpus"] > 2.5 * acme["limit_cpus"] and 0.6 - overloaded < acme["refused"] < 0.8, acme
         by_criticality = acme["refused_by_criticality"]
         assert list(by_criticality) == ["critical-plus", "critical", "sheddable-plus", "sheddable"]
