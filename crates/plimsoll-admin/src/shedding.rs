@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll_core::quota::{Cut, FleetStanding};
+use plimsoll_core::quota::{Cut, FleetStanding, UNLIMITED};
 use plimsoll_core::shedding::{Class, Share, Summary, Tally, Verdict, Window};
 use plimsoll_core::signal::Signal;
 use plimsoll_core::{Criticality, Rejection, Speed};
@@ -171,10 +171,12 @@ pub struct CustomerView {
 /// A customer's limit over a fleet, and the part of it at this task.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FleetView {
-    /// The limit over all tasks, in CPUs.
-    pub fleet_limit_cpus: f64,
-    /// The part of it that this task may use.
-    pub fleet_rate_cpus: f64,
+    /// The hard limit over all tasks, in CPUs. `null`: none.
+    pub fleet_limit_cpus: Option<f64>,
+    /// The soft limit over all tasks. `null`: that of this task's settings.
+    pub fleet_soft_limit_cpus: Option<f64>,
+    /// The part of the hard limit that this task may use.
+    pub fleet_rate_cpus: Option<f64>,
     /// CPUs that the customer uses at all tasks. `null`: not known.
     pub fleet_used_cpus: Option<f64>,
     /// CPUs that it asks for at all tasks, refused requests included.
@@ -188,9 +190,11 @@ pub struct FleetView {
 impl From<FleetStanding> for FleetView {
     fn from(of: FleetStanding) -> Self {
         let cut = (of.cut != Cut::NONE).then_some(of.cut);
+        let hard = (of.limit < UNLIMITED).then_some(of.limit);
         Self {
-            fleet_limit_cpus: rounded(of.limit as f64 / MICRO),
-            fleet_rate_cpus: rounded(of.rate / MICRO),
+            fleet_limit_cpus: hard.map(|limit| rounded(limit as f64 / MICRO)),
+            fleet_soft_limit_cpus: of.soft.map(|limit| rounded(limit as f64 / MICRO)),
+            fleet_rate_cpus: hard.map(|_| rounded(of.rate / MICRO)),
             fleet_used_cpus: of.fleet.map(|fleet| rounded(fleet.used as f64 / MICRO)),
             fleet_demand_cpus: of.fleet.map(|fleet| rounded(fleet.demand as f64 / MICRO)),
             fleet_cut: cut.map(|cut| Criticality::ALL[cut.rank].name()),

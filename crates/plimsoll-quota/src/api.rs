@@ -170,6 +170,8 @@ struct CustomerShown {
     customer: String,
     /// `null`: no limit.
     limit_cpus: Option<f64>,
+    /// Its share while tasks have not enough CPU for all; `null`: that of the tasks' settings.
+    soft_limit_cpus: Option<f64>,
     /// Demand over all tasks, refused requests included.
     offered_cpus: f64,
     offered_by_criticality_cpus: [f64; Criticality::ALL.len()],
@@ -213,7 +215,8 @@ impl CustomerShown {
             .then(|| CutShown { criticality: Criticality::ALL[state.cut.rank].name(), admitted: state.cut.part });
         Self {
             customer: view.name.escape_ascii().to_string(),
-            limit_cpus: view.has_limit.then(|| cpus(unit, state.limit)),
+            limit_cpus: view.has_limit().then(|| cpus(unit, state.limit)),
+            soft_limit_cpus: view.soft.filter(|_| unit == Unit::Cpus).map(|soft| cpus(unit, soft)),
             offered_cpus: cpus(unit, state.demand.iter().sum()),
             offered_by_criticality_cpus: state.demand.map(|rate| cpus(unit, rate)),
             used_cpus: cpus(unit, view.state.used),

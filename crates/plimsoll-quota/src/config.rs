@@ -29,6 +29,8 @@ pub(crate) const MIN_ENVOY_LEASE: Duration = Duration::from_secs(30);
 const MAX_LEASE: Duration = Duration::from_secs(3_600);
 /// The largest limit, in CPUs: a hundred large data centres.
 const MAX_CPUS: f64 = 1e8;
+/// The smallest soft limit, in CPUs.
+const MIN_SOFT: f64 = 0.001;
 /// The longest name of a customer.
 const MAX_NAME: usize = 256;
 
@@ -45,6 +47,15 @@ const ADDRESS: Format<SocketAddr> = Format {
         text.parse().map_err(|_| Flaw::new(format!("\"{text}\" is not an address to listen at"), help))
     },
     print: |address| quoted(address.to_string()),
+};
+/// A soft limit: a part of nothing is no share.
+const SOFT: Format<f64> = Format {
+    read: |v| {
+        let help = "write a number from 0.001 to 100000000, without quotes, such as 2 or 0.5";
+        let cpus = number(v).filter(|cpus| (MIN_SOFT..=MAX_CPUS).contains(cpus));
+        cpus.ok_or_else(|| Flaw::new("is not a number of CPUs", help))
+    },
+    print: |cpus| format!("{cpus:?}"),
 };
 /// A number of CPUs.
 const CPUS: Format<f64> = Format {
@@ -133,6 +144,8 @@ table! {
     #[derive(Clone, Copy, Debug, PartialEq)]
     #[non_exhaustive]
     pub struct OtherCustomers {
+        /// The share of each while tasks have not enough CPU for all, in CPUs over all tasks; the hard limit if left out.
+        pub soft_limit: Option<f64> = None, optional_as(SOFT), LIMITED;
         /// In the unit over all tasks; without it there is no limit.
         pub hard_limit: Option<f64> = None, optional_as(CPUS), LIMITED;
     }
@@ -143,6 +156,8 @@ table! {
     #[derive(Clone, Copy, Debug, PartialEq)]
     #[non_exhaustive]
     pub struct CustomerConfig {
+        /// Its share while tasks have not enough CPU for all, in CPUs over all tasks; the hard limit if left out.
+        pub soft_limit: Option<f64> = None, optional_as(SOFT), LIMITED;
         /// In the unit over all tasks; without it there is no limit.
         pub hard_limit: Option<f64> = None, optional_as(CPUS), LIMITED;
         /// Whether its refusals are only counted.
@@ -237,7 +252,7 @@ impl Config {
             (name.clone(), CustomerConfig { hard_limit: Some(*limit), ..CustomerConfig::default() })
         });
         let service_config = ServiceConfig {
-            other_customers: OtherCustomers { hard_limit: others },
+            other_customers: OtherCustomers { hard_limit: others, ..OtherCustomers::default() },
             customers: customers.collect(),
             ..ServiceConfig::default()
         };
@@ -316,6 +331,24 @@ fn check(root: &Root, checker: &mut Checker<'_>) {
                 checker.report(path, "is not the name of a customer", "use 1 to 256 bytes, as requests name it");
             }
         }
+        let others =
+            (format!("{path}.other_customers"), service.other_customers.soft_limit, service.other_customers.hard_limit);
+        let named = service.customers.iter();
+        let named = named.map(|(name, of)| (format!("{path}.customers.{name}"), of.soft_limit, of.hard_limit));
+        for (path, soft, hard) in named.chain([others]) {
+            check_soft_limit(&format!("{path}.soft_limit"), soft, hard, service.unit, checker);
+        }
+    }
+}
+
+fn check_soft_limit(path: &str, soft: Option<f64>, hard: Option<f64>, unit: Unit, checker: &mut Checker<'_>) {
+    let Some(soft) = soft else { return };
+    if unit == Unit::Requests {
+        let help = "remove it: Envoys have no CPU to share";
+        checker.report(path, "has no effect in a service that counts requests", help);
+    }
+    if let Some(hard) = hard.filter(|hard| soft > *hard) {
+        checker.report(path, format!("{soft} is more than hard_limit ({hard})"), "lower it, or raise hard_limit");
     }
 }
 
@@ -353,7 +386,7 @@ mod tests {
 
     #[test]
     fn file_is_read_and_printed_with_every_default() {
-        let text = "[services.shop]\ndry_run = true\n[services.shop.customers.acme]\nhard_limit = 2\n\
+        let text = "[services.shop]\ndry_run = true\n[services.shop.customers.acme]\nhard_limit = 2\nsoft_limit = 1\n\
                     [services.shop.other_customers]\nhard_limit = 0.5\n";
         let config = Config::parse("quota.toml", text).unwrap();
         let shop = &config.services()["shop"];
@@ -379,6 +412,20 @@ mod tests {
         }
         let error = Config::parse("quota.toml", "").unwrap_err().to_string();
         assert!(error.contains("services: there is no service"), "{error}");
+    }
+
+    #[test]
+    fn soft_limit_is_a_share_below_the_hard_one_of_cpus() {
+        let text = "[services.a]\nunit = \"requests\"\nother_customers.soft_limit = 1\n[services.b.customers]\n\
+                    acme = { soft_limit = 3, hard_limit = 2 }\nweb = { soft_limit = 0 }\n";
+        let error = Config::parse("quota.toml", text).unwrap_err().to_string();
+        for line in [
+            "quota.toml:3:30: services.a.other_customers.soft_limit: has no effect in a service that counts requests",
+            "quota.toml:5:23: services.b.customers.acme.soft_limit: 3 is more than hard_limit (2)",
+            "quota.toml:6:22: services.b.customers.web.soft_limit: is not a number of CPUs",
+        ] {
+            assert!(error.contains(line), "no {line:?} in\n{error}");
+        }
     }
 
     #[test]

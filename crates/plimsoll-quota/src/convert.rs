@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use plimsoll_core::Criticality;
 use plimsoll_core::quota::{self, CustomerId, Cut, FleetUse};
-use plimsoll_core::quota::{Holder, MAX_OTHERS};
+use plimsoll_core::quota::{Holder, MAX_OTHERS, UNLIMITED};
 use thiserror::Error;
 
-use crate::limits::UNLIMITED;
 use crate::message;
 
 const LEVELS: usize = Criticality::ALL.len();
@@ -116,7 +115,10 @@ pub(crate) fn to_limits(limits: &message::Limits, key: impl Fn(&[u8]) -> u64) ->
         if of.limit > UNLIMITED {
             return Err(field("limits.limit", format!("{} µCPU is more than {UNLIMITED}", of.limit)));
         }
-        Ok(quota::Limit { limit: of.limit, is_dry_run: of.dry_run })
+        if let Some(soft) = of.soft.filter(|soft| *soft > UNLIMITED) {
+            return Err(field("limits.soft", format!("{soft} µCPU is more than {UNLIMITED}")));
+        }
+        Ok(quota::Limit { limit: of.limit, soft: of.soft, is_dry_run: of.dry_run })
     };
     let named = named.iter().map(|of| {
         check_name("limits.named.name", &of.name, true)?;

@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_core::Timestamp;
+use plimsoll_core::quota::UNLIMITED;
 use plimsoll_tls_config::ClientName;
 
-use crate::config::{ServiceConfig, Unit};
+use crate::config::{CustomerConfig, ServiceConfig, Unit};
 use crate::message::{Limit, Limits};
-
-/// The limit of a customer that has none, in µCPU: above any rate.
-pub(crate) const UNLIMITED: u64 = 1 << 50;
 
 /// A limit by an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,8 +96,7 @@ impl ServiceLimits {
 
     /// Whether refusals of a customer are only counted.
     pub(crate) fn is_dry_run(&self, name: &[u8]) -> bool {
-        let own = std::str::from_utf8(name).ok().and_then(|name| self.config.customers.get(name));
-        self.config.dry_run || own.is_some_and(|own| own.dry_run)
+        self.config.dry_run || self.table_of(name).is_some_and(|own| own.dry_run)
     }
 
     /// Limits by operators whose time is over last until then: the limits after them were refused.
@@ -120,16 +117,42 @@ impl ServiceLimits {
 
     /// All limits, for tasks.
     pub(crate) fn message(&self, epoch: u64, tasks: u32) -> Limits {
-        let limit = |name: Vec<u8>| Some(Limit { limit: self.of(&name)?, dry_run: self.is_dry_run(&name), name });
-        let named = self.names().into_iter().filter_map(limit);
-        let others = self.others().map(|limit| Limit { name: Vec::new(), limit, dry_run: self.config.dry_run });
+        let limit = |name: Vec<u8>| Limit {
+            limit: self.at_owner(&name),
+            soft: self.soft(&name),
+            dry_run: self.is_dry_run(&name),
+            name,
+        };
+        let named = self.names().into_iter().map(limit);
+        let (limit, soft) = (self.others().unwrap_or(UNLIMITED), self.soft_of_others());
+        let others = Limit { name: Vec::new(), limit, soft, dry_run: self.config.dry_run };
+        let others = (limit < UNLIMITED || soft.is_some()).then_some(others);
         Limits { epoch, tasks, others, named: named.collect() }
+    }
+
+    /// The soft limit of a customer, in µCPU: the hard one if it has no other.
+    pub(crate) fn soft(&self, name: &[u8]) -> Option<u64> {
+        let hard = self.of(name).filter(|limit| *limit < UNLIMITED);
+        match self.table_of(name) {
+            Some(own) => own.soft_limit.map(|limit| units(self.config.unit, limit)).or(hard),
+            None if self.overrides.contains_key(name) => hard,
+            None => self.soft_of_others(),
+        }
+    }
+
+    /// That of each customer without a table.
+    fn soft_of_others(&self) -> Option<u64> {
+        self.config.other_customers.soft_limit.map(|limit| units(self.config.unit, limit)).or_else(|| self.others())
     }
 
     /// The limit of a customer's own table; `None` without one.
     fn of_file(&self, name: &[u8]) -> Option<u64> {
-        let own = self.config.customers.get(std::str::from_utf8(name).ok()?)?;
+        let own = self.table_of(name)?;
         Some(own.hard_limit.map_or(UNLIMITED, |limit| units(self.config.unit, limit)))
+    }
+
+    fn table_of(&self, name: &[u8]) -> Option<&CustomerConfig> {
+        self.config.customers.get(std::str::from_utf8(name).ok()?)
     }
 
     fn others(&self) -> Option<u64> {

@@ -141,6 +141,9 @@ pub(crate) struct Limit {
     /// Refusals are only counted.
     #[prost(bool, tag = "3")]
     pub(crate) dry_run: bool,
+    /// The share while tasks have not enough CPU for all, in µCPU; absent: that of the task's settings.
+    #[prost(uint64, optional, tag = "5")]
+    pub(crate) soft: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -125,7 +125,7 @@ const METRICS: &[Metric] = &[
         kind: MetricType::Gauge,
         labels: &["service", "customer"],
         help: "Limit of a customer over all tasks",
-        samples: |seen| by_customer(seen, |of| of.has_limit.then_some(of.state.limit as f64 / seen.scale)),
+        samples: |seen| by_customer(seen, |of| of.has_limit().then_some(of.state.limit as f64 / seen.scale)),
     },
     Metric {
         name: "offered_cpus",

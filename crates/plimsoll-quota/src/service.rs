@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::quota::{self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, RolloutStep, TaskId};
+use plimsoll_core::quota::{
+    self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, RolloutStep, TaskId, UNLIMITED,
+};
 use plimsoll_tls_config::ClientName;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -24,7 +26,7 @@ use crate::changes::{Changes, Outcome};
 use crate::config::{MIN_ENVOY_LEASE, ServiceConfig};
 use crate::convert::{self, Invalid};
 use crate::dictionary::Dictionary;
-use crate::limits::{Change, Override, ServiceLimits, UNLIMITED};
+use crate::limits::{Change, Override, ServiceLimits};
 use crate::message::{FromOwner, Hello, Limits, Report, ToTask};
 
 /// Customers of a service: names come from strangers.
@@ -99,9 +101,15 @@ struct Task {
 pub(crate) struct CustomerView {
     pub(crate) name: Box<[u8]>,
     pub(crate) state: CustomerState,
-    pub(crate) has_limit: bool,
+    pub(crate) soft: Option<u64>,
     pub(crate) is_dry_run: bool,
     pub(crate) by_operator: Option<Override>,
+}
+
+impl CustomerView {
+    pub(crate) fn has_limit(&self) -> bool {
+        self.state.limit < UNLIMITED
+    }
 }
 
 /// Events since the start.
@@ -412,7 +420,7 @@ impl Service {
     pub(crate) fn heaviest(&self, most: usize) -> Vec<CustomerView> {
         let demand = |view: &CustomerView| view.state.demand.iter().sum::<u64>();
         let mut customers: Vec<CustomerView> =
-            self.customers().filter(|view| view.has_limit || view.state.tasks > 0).collect();
+            self.customers().filter(|view| view.has_limit() || view.state.tasks > 0).collect();
         customers.sort_by(|one, other| demand(other).cmp(&demand(one)).then_with(|| one.name.cmp(&other.name)));
         customers.truncate(most);
         customers
@@ -449,7 +457,7 @@ impl Service {
         CustomerView {
             name: name.clone(),
             state: self.owner.customer(id),
-            has_limit: self.limits.of(name).is_some(),
+            soft: self.limits.soft(name),
             is_dry_run: self.limits.is_dry_run(name),
             by_operator: self.limits.override_of(name),
         }
@@ -463,7 +471,7 @@ impl Service {
         if self.by_name.len() >= MAX_CUSTOMERS && !self.limits.is_named(name) && !name.is_empty() {
             return self.customer(now, b"");
         }
-        let limit = self.limits.at_owner(name);
+        let (limit, has_soft_limit) = (self.limits.at_owner(name), self.has_soft_limit(name));
         let customer = Customer { name: name.into(), streams: 0, is_free: false };
         let id = match self.free.pop() {
             Some(id) => {
@@ -476,9 +484,15 @@ impl Service {
                 self.owner.add_customer(now, limit)
             }
         };
+        self.owner.set_soft_limit(id, has_soft_limit);
         self.by_name.insert(name.into(), id);
         self.unknown.push(id);
         id
+    }
+
+    /// Envoys have no CPU to share.
+    fn has_soft_limit(&self, name: &[u8]) -> bool {
+        self.callers == Callers::Tasks && self.limits.soft(name).is_some()
     }
 
     fn add_named(&mut self, now: Timestamp) {
@@ -548,6 +562,7 @@ impl Service {
                     self.unknown.push(CustomerId(at));
                 }
                 self.owner.set_limit(CustomerId(at), self.limits.at_owner(&customer.name));
+                self.owner.set_soft_limit(CustomerId(at), self.has_soft_limit(&customer.name));
             }
         }
         let message = self.limits.message(self.epoch, self.owner.fleet());

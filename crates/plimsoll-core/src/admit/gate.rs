@@ -201,9 +201,11 @@ impl Gate {
         let cost = self.speed.reference(expected) * MICROS;
         let draw = cohort::draw_of(cohort, rng);
         let request = LimitedRequest { customer: kind.customer, name, criticality, cost, draw };
-        match limiter.ask(now, &request) {
+        let answer = limiter.ask(now, &request);
+        let share = limiter.share(now, kind.customer).unwrap_or(arrival.quota.share.as_f64());
+        match answer {
             Ok(customer) => {
-                let (mut entry, shed) = self.ask(now, arrival, rng);
+                let (mut entry, shed) = self.ask_with(now, arrival, share, rng);
                 if let (Some(entry), Some(customer)) = (&mut entry, customer)
                     && let Some(limiter) = &mut self.fleet
                 {
@@ -214,7 +216,7 @@ impl Gate {
             Err(refused) => {
                 self.refused = Some(refused);
                 if refused.is_dry_run {
-                    return self.ask(now, arrival, rng);
+                    return self.ask_with(now, arrival, share, rng);
                 }
                 self.requests += 1;
                 let shed = limits::refusal(refused.wait(), rng);
@@ -232,6 +234,17 @@ impl Gate {
     /// Decides on a request. A dry run may return both an entry and the reason for which it would
     /// be shed.
     pub fn ask(&mut self, now: Timestamp, arrival: &Arrival, rng: &mut impl Rng) -> (Option<Entry>, Option<Shed>) {
+        self.ask_with(now, arrival, arrival.quota.share.as_f64(), rng)
+    }
+
+    /// The same with this share of the customer.
+    fn ask_with(
+        &mut self,
+        now: Timestamp,
+        arrival: &Arrival,
+        share: f64,
+        rng: &mut impl Rng,
+    ) -> (Option<Entry>, Option<Shed>) {
         let &Arrival { criticality, kind, quota, timeout, cohort, is_retry } = arrival;
         let quota = quota.on(self.speed);
         self.requests += 1;
@@ -244,7 +257,7 @@ impl Gate {
         let ask = Ask {
             criticality,
             customer: kind.customer,
-            share: quota.share,
+            share,
             cost: cost + beside,
             overhead: beside,
             deadline: timeout.map(|timeout| now + timeout),

@@ -296,7 +296,6 @@ mod tests {
     use rand_pcg::Pcg64Mcg;
 
     use super::*;
-    use crate::Weight;
 
     const LIMIT: f64 = 0.5;
     /// CPU-seconds of a request, in the mean: a thousand a second are the limit.
@@ -312,7 +311,7 @@ mod tests {
         Ask {
             criticality,
             customer,
-            share: Weight::ONE,
+            share: 1.0,
             cost: MEAN,
             overhead: 0.0,
             deadline: None,

@@ -32,7 +32,7 @@ mod usage;
 use core::time::Duration;
 
 use crate::retry::Advice;
-use crate::{Criticality, Rejection, Timestamp, Weight};
+use crate::{Criticality, Rejection, Timestamp};
 
 pub use crate::outlook::Outlook;
 pub use coalescing::Coalescing;
@@ -52,8 +52,8 @@ pub struct Ask {
     /// The customer: any number that is always the same for one customer and seldom for two, such
     /// as a hash of its name.
     pub customer: u64,
-    /// The customer's share beside other customers: [`Quota::share`].
-    pub share: Weight,
+    /// The customer's share beside other customers, above 0: [`Quota::share`], or that of the fleet.
+    pub share: f64,
     /// Expected cost, in CPU-seconds; above zero.
     pub cost: f64,
     /// The part of `cost` outside the request's own code, as any request has it. It is no reason to

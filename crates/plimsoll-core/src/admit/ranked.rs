@@ -456,7 +456,7 @@ impl RankedAdmission {
         self.backlog.on_request(rank, ask.cost, time);
         // The demand of a customer in one level does not affect the others.
         let asks_for = self.usage.on_request(now, spread(ask.customer).wrapping_add(rank as u64), ask.cost);
-        let u = asks_for / ask.share.as_f64();
+        let u = asks_for / ask.share;
         let supply = self.supply();
         let mut left = 1.0;
         for (above, water) in self.water[..rank].iter_mut().enumerate() {
@@ -508,7 +508,6 @@ mod tests {
     use rand_pcg::Pcg64Mcg;
 
     use super::*;
-    use crate::Weight;
 
     const CRITICAL: usize = 1;
 
@@ -520,7 +519,7 @@ mod tests {
         Ask {
             criticality: Criticality::Critical,
             customer: 1,
-            share: Weight::ONE,
+            share: 1.0,
             cost,
             overhead: 0.0,
             deadline: None,

@@ -17,7 +17,7 @@ fn ask() -> Ask {
     Ask {
         criticality: Criticality::Critical,
         customer: 1,
-        share: Weight::ONE,
+        share: 1.0,
         cost: 0.001,
         overhead: 0.0,
         deadline: None,
@@ -314,7 +314,7 @@ fn lower_level_gets_nothing_while_the_one_above_it_is_shed() {
 #[test]
 fn customers_get_cpu_in_proportion_to_their_shares() {
     // Customer 1 has three shares of four, and sends three requests of four.
-    let share = |customer| if customer == 1 { Weight::new(3.0).expect("in range") } else { Weight::ONE };
+    let share = |customer| if customer == 1 { 3.0 } else { 1.0 };
     let customer = |n| u64::from(n % 4 != 0);
     let decided = overload(&mut one_core(), |n| Ask { customer: customer(n), share: share(customer(n)), ..ask() });
     let of = |customer| decided.iter().filter(|(ask, is_in)| *is_in && ask.customer == customer).count() as f64;

@@ -26,7 +26,7 @@
 use core::time::Duration;
 
 use super::rule::{LEVELS, Rule, cut, root};
-use super::{AssignmentEntry, Bucket, CustomerId, Cut, FleetUse, Hold, Limit, ReportEntry, floor, granted};
+use super::{AssignmentEntry, Bucket, CustomerId, Cut, FleetUse, Hold, Limit, ReportEntry, floor, granted, soft};
 use crate::{Criticality, Timestamp, decay};
 
 /// Time after which half of the demand is forgotten.
@@ -82,8 +82,12 @@ pub enum Refusal {
 pub struct Account {
     /// In µCPU. `None`: not known.
     limit: Option<u64>,
+    /// The soft limit, in µCPU.
+    soft: Option<u64>,
     rate: u32,
     floor: f64,
+    /// Demand up to this is not reported, in µCPU.
+    unreported: f64,
     cut: Cut,
     /// Without an owner: when the cut is to be computed from the demand of this task.
     own_cut_at: Option<Timestamp>,
@@ -117,8 +121,10 @@ impl Account {
     pub fn new(now: Timestamp) -> Self {
         Self {
             limit: None,
+            soft: None,
             rate: 0,
             floor: 0.0,
+            unreported: 0.0,
             cut: Cut::NONE,
             own_cut_at: None,
             bucket: Bucket::full(now, 0.0, 0.0),
@@ -222,6 +228,15 @@ impl Account {
         f64::from(self.rate) + self.floor
     }
 
+    pub(super) fn soft(&self) -> Option<u64> {
+        self.soft
+    }
+
+    /// Its share while CPU is short, in CPUs; `None` without a soft limit.
+    pub(super) fn share(&self, now: Timestamp, tasks: u32) -> Option<f64> {
+        Some(soft::share(self.soft?, self.demand(now).iter().sum(), self.fleet, tasks))
+    }
+
     /// Refusal by criticality.
     #[must_use]
     pub fn cut(&self) -> Cut {
@@ -262,8 +277,9 @@ impl Account {
     }
 
     /// The limit by the rules of the owner, before it assigns a rate.
-    pub(super) fn set_limit(&mut self, now: Timestamp, Limit { limit, is_dry_run }: Limit, tasks: u32) {
-        self.is_dry_run = is_dry_run;
+    pub(super) fn set_limit(&mut self, now: Timestamp, to: Limit, tasks: u32) {
+        let Limit { limit, soft, is_dry_run } = to;
+        (self.soft, self.is_dry_run) = (soft, is_dry_run);
         self.set(now, limit, self.rate, tasks);
     }
 
@@ -327,6 +343,7 @@ impl Account {
     fn set(&mut self, now: Timestamp, limit: u64, rate: u32, tasks: u32) {
         let is_new = self.limit.replace(limit).is_none();
         (self.rate, self.floor) = (rate, floor(limit, tasks) as f64);
+        self.unreported = self.soft.map_or(self.floor, |soft| self.floor.min(floor(soft, tasks) as f64));
         let (rate, depth) = (self.rate(), self.depth());
         if is_new {
             self.bucket = Bucket::full(now, rate, depth);
@@ -404,7 +421,7 @@ impl Account {
     /// The entry of a report. `is_regular`: the report of each second, which has changes of demand too.
     pub(super) fn report(&mut self, now: Timestamp, customer: CustomerId, is_regular: bool) -> Option<ReportEntry> {
         let mut demand = self.demand(now);
-        if demand.iter().sum::<u64>() as f64 <= self.floor {
+        if demand.iter().sum::<u64>() as f64 <= self.unreported {
             demand = [0; LEVELS];
         }
         let is_due = self.next_ask() <= now;

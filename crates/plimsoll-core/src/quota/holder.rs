@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::{Account, Assignment, AssignmentEntry, CustomerId, Hello, Report};
+use super::{Account, Assignment, AssignmentEntry, CustomerId, Hello, Limit, Report};
 use crate::Timestamp;
 
 /// Time between two reports.
@@ -182,9 +182,22 @@ impl Holder {
         self.slots.iter_mut().filter_map(|slot| Some((slot.id, slot.account.as_mut()?)))
     }
 
-    /// Tasks of the service, by the owner's last word.
-    pub(super) fn tasks(&self) -> u32 {
-        self.tasks
+    /// The limits of a customer, before the owner assigns a rate.
+    ///
+    /// # Panics
+    /// The customer was not added, or was removed.
+    pub fn set_limit(&mut self, now: Timestamp, customer: CustomerId, limit: Limit) {
+        let tasks = self.tasks;
+        self.account(customer).set_limit(now, limit, tasks);
+    }
+
+    /// The share of a customer while CPU is short, in CPUs; `None` without a soft limit.
+    ///
+    /// # Panics
+    /// The customer was not added, or was removed.
+    pub fn share(&mut self, now: Timestamp, customer: CustomerId) -> Option<f64> {
+        let tasks = self.tasks;
+        self.account(customer).share(now, tasks)
     }
 
     /// The owner says how many tasks there are.

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use hashbrown::HashTable;
 
 use super::account::{Account, Refusal};
-use super::{Assignment, AssignmentError, CustomerId, Cut, Fallback, FleetUse, Hello, Holder, Report};
+use super::{Assignment, AssignmentError, CustomerId, Cut, Fallback, FleetUse, Hello, Holder, Report, UNLIMITED};
 use crate::rng::spread;
 use crate::{Criticality, Timestamp};
 
@@ -26,8 +26,6 @@ use crate::{Criticality, Timestamp};
 const NOBODY: u64 = 0;
 /// Accounts that are searched for an idle one at a time.
 const SEARCHED: usize = 8;
-/// The limit of a customer that had one, in µCPU: above any rate.
-const UNLIMITED: u64 = 1 << 50;
 
 /// The largest number of customers at a task whose name has no limit of its own.
 pub const MAX_OTHERS: usize = 4_096;
@@ -37,8 +35,10 @@ pub const MAX_NAMED: usize = 4_000;
 /// The limit of a customer over all tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// In µCPU.
+    /// In µCPU; [`UNLIMITED`]: none.
     pub limit: u64,
+    /// The soft limit, in µCPU: its share while CPU is short. `None`: that of the task's settings.
+    pub soft: Option<u64>,
     /// Refusals are only counted.
     pub is_dry_run: bool,
 }
@@ -47,7 +47,7 @@ impl Limit {
     /// A limit that is enforced, in µCPU.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
-        Self { limit, is_dry_run: false }
+        Self { limit, soft: None, is_dry_run: false }
     }
 }
 
@@ -110,8 +110,10 @@ impl Refused {
 /// A customer's fleet limit, and the part of it that this task may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FleetStanding {
-    /// The limit over all tasks, in µCPU.
+    /// The limit over all tasks, in µCPU; [`UNLIMITED`]: none.
     pub limit: u64,
+    /// The soft limit over all tasks, in µCPU.
+    pub soft: Option<u64>,
     /// The rate that this task may use, in µCPU.
     pub rate: f64,
     /// Demand at this task, in µCPU.
@@ -207,6 +209,12 @@ impl Limiter {
         })
     }
 
+    /// The share of a customer while CPU is short, in CPUs; `None` without a soft limit over the fleet.
+    pub fn share(&mut self, now: Timestamp, customer: u64) -> Option<f64> {
+        let id = self.find(customer)?;
+        self.holder.share(now, id)
+    }
+
     /// The account of a customer; `None` without a limit.
     pub fn enter_account(&mut self, now: Timestamp, customer: u64, name: &[u8]) -> Option<CustomerId> {
         self.find(customer).or_else(|| self.enter(now, customer, name))
@@ -286,10 +294,9 @@ impl Limiter {
     pub fn set_limits(&mut self, now: Timestamp, tasks: u32, limits: Limits) {
         self.holder.set_tasks(now, tasks);
         self.limits = limits;
-        let tasks = self.holder.tasks();
         for known in self.known.iter().flatten() {
             let limit = self.limits.of(known.key).unwrap_or(Limit::new(UNLIMITED));
-            self.holder.account(known.id).set_limit(now, limit, tasks);
+            self.holder.set_limit(now, known.id, limit);
         }
         let limits = &self.limits;
         self.others = self.known.iter().flatten().filter(|known| limits.is_other(known.key)).count();
@@ -348,6 +355,7 @@ impl Limiter {
         let account = self.holder.account(id);
         FleetStanding {
             limit: account.limit().unwrap_or(UNLIMITED),
+            soft: account.soft(),
             rate: account.rate(),
             demand: account.demand(now).iter().sum::<u64>() as f64,
             fleet: account.fleet(),
@@ -386,8 +394,7 @@ impl Limiter {
         }
         self.others += usize::from(is_other);
         let id = self.holder.add(now);
-        let tasks = self.holder.tasks();
-        self.holder.account(id).set_limit(now, limit, tasks);
+        self.holder.set_limit(now, id, limit);
         let name = if key == NOBODY { &[] } else { name };
         let known = Some(Known { id, key, name: name.into(), is_introduced: false });
         let at = id.place();
@@ -553,7 +560,7 @@ mod tests {
     #[test]
     fn dry_run_marks_refusals_before_any_rate_is_assigned() {
         let mut limiter = Limiter::new(T0);
-        let none = Limit { limit: 0, is_dry_run: true };
+        let none = Limit { is_dry_run: true, ..Limit::new(0) };
         limiter.set_limits(T0, 1, Limits { named: [(1, none)].into(), others: None });
         let refused = limiter.ask(T0, &request(1, b"acme")).expect_err("the limit is zero");
         assert!(refused.is_dry_run && refused.refusal == Refusal::Spent);

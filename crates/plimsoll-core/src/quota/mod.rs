@@ -17,7 +17,7 @@
 //! - [`Limiter`] has the accounts of all customers at a task, by name.
 //! - [`CountingTask`] stands for a proxy that reports counts and takes token buckets.
 //! - [`Rollout`] lets one task try new limits before all.
-//! - [`Rule`] is the formula of rates.
+//! - [`Rule`] is the formula of rates, and [`soft`] that of shares.
 //!
 //! Each task may also use a small [`floor`] of each limit without asking, so customers with little load
 //! cause no messages.
@@ -35,6 +35,7 @@ mod message;
 mod owner;
 mod rollout;
 mod rule;
+mod soft;
 #[cfg(test)]
 mod tests;
 
@@ -50,6 +51,8 @@ pub use owner::{CustomerState, Owner, OwnerConfig, ReportError};
 pub use rollout::{Rollout, RolloutStep};
 pub use rule::{Cut, Rule, Sums};
 
+/// The limit of a customer without a hard one, in µCPU: above any rate.
+pub const UNLIMITED: u64 = 1 << 50;
 /// Part of a limit that tasks use without asking.
 const FLOOR: u64 = 50;
 

@@ -242,7 +242,8 @@ impl RateLimits {
     }
 
     fn set_limits(&self, now: Timestamp, limiter: &mut Limiter, message: &message::Limits) {
-        let limit = |of: &message::Limit| Limit { limit: of.limit, is_dry_run: of.dry_run };
+        // Envoy has no CPU to share.
+        let limit = |of: &message::Limit| Limit { is_dry_run: of.dry_run, ..Limit::new(of.limit) };
         let named = message.named.iter().map(|of| (self.key(&of.name), limit(of))).collect();
         limiter.set_limits(now, message.tasks, Limits { named, others: message.others.as_ref().map(limit) });
     }

@@ -111,6 +111,11 @@ fn entry(id: u32, name: Option<&str>, demand: u64) -> ReportEntry {
     ReportEntry { id, name, demand: vec![0, demand, 0, 0], cost: 1_000, lacking: 0, unused: 0, used: demand }
 }
 
+fn limit(name: &[u8], limit: u64) -> crate::message::Limit {
+    let soft = (limit < 1 << 50).then_some(limit);
+    crate::message::Limit { name: name.into(), limit, soft, dry_run: false }
+}
+
 fn rates(assignment: &Assignment) -> Vec<(u32, u32)> {
     assignment.entries.iter().map(|&AssignmentEntry { id, rate, .. }| (id, rate)).collect()
 }
@@ -128,7 +133,7 @@ fn task_gets_the_limits_first_and_its_rates_by_its_own_numbers() {
     service.join(at(6_000), &hello("a"), queue).unwrap();
     let Some(FromOwner::Limits(limits)) = messages.try_recv().unwrap().message else { panic!("limits come first") };
     assert_eq!((limits.epoch, limits.tasks, limits.others.map(|of| of.limit)), (EPOCH, 2, Some(500_000)));
-    assert_eq!(limits.named, [crate::message::Limit { name: b"acme".to_vec(), limit: 1_000_000, dry_run: false }]);
+    assert_eq!(limits.named, [limit(b"acme", 1_000_000)]);
 
     let mut task = Task::join(&mut service, at(6_000), &hello("b"));
     let entries = vec![entry(70, Some("someone"), 100_000), entry(9, Some("acme"), 200_000)];
@@ -438,7 +443,6 @@ fn settings_that_are_the_same_for_tasks_need_no_trial() {
 
 #[test]
 fn limits_and_assignments_without_sense_are_refused_by_tasks() {
-    let limit = |name: &[u8], limit| crate::message::Limit { name: name.into(), limit, dry_run: false };
     let good = || Limits { epoch: 1, tasks: 3, others: Some(limit(b"", 5)), named: vec![limit(b"acme", 1 << 50)] };
     let read =
         |limits: &Limits| convert::to_limits(limits, |name| name.len() as u64).map_err(|error| error.to_string());

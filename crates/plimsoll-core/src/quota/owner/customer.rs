@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::coarse::Coarse;
-use super::super::rule::LEVELS;
-use super::super::{AssignmentEntry, CustomerId, Cut, FleetUse, Rule, Sums, floor, granted};
+use super::super::rule::{LEVELS, root};
+use super::super::{AssignmentEntry, CustomerId, Cut, FleetUse, Rule, Sums, UNLIMITED, floor, granted};
 use crate::{Criticality, Timestamp};
 
 /// A rate is sent when it changes by more than this part of itself.
@@ -21,6 +21,10 @@ const LENT: f64 = 0.1;
 /// Requests that are lent where these are more, and the seconds of the limit that they may be.
 const LENT_REQUESTS: f64 = 16.0;
 const LENT_MOST: f64 = 0.5;
+/// A change of the demand of all tasks that they are told if the customer has a soft limit, as a part of it, and the
+/// time between two. Less than chance is no change.
+const TELL_CHANGE: f64 = 0.1;
+const TELL_INTERVAL: Duration = Duration::from_millis(500);
 /// Weight of a new mean cost.
 const COST_WEIGHT: f64 = 1.0 / 16.0;
 /// Time between two sweeps of a customer.
@@ -72,6 +76,11 @@ pub(super) struct Customer {
     credit_at: Timestamp,
     /// Tasks get credits.
     is_lending: bool,
+    /// Tasks are to know the demand of all.
+    pub(super) has_soft_limit: bool,
+    /// The demand that all tasks were told, and when.
+    told: u64,
+    told_at: Timestamp,
     /// The rule of the last sweep.
     swept: Rule,
     swept_at: Timestamp,
@@ -93,6 +102,9 @@ impl Customer {
             credit: 0.0,
             credit_at: now,
             is_lending,
+            has_soft_limit: false,
+            told: 0,
+            told_at: now,
             swept: Rule::Plenty(0.0),
             swept_at: now,
             is_dirty: false,
@@ -162,7 +174,7 @@ impl Customer {
 
     /// The entry of an assignment to a task.
     pub(super) fn entry(&self, customer: CustomerId, rate: u32, credit: u32, cut: Cut) -> AssignmentEntry {
-        let fleet = FleetUse { demand: self.sums.demand.iter().sum(), used: self.used };
+        let fleet = FleetUse { demand: self.all_demand(), used: self.used };
         AssignmentEntry { customer, limit: self.limit, rate, credit, cut, fleet }
     }
 
@@ -170,7 +182,7 @@ impl Customer {
     /// rate changed enough to be sent.
     pub(super) fn grant(&mut self, now: Timestamp, place: usize, rule: &Rule, pool: u64) -> bool {
         let entry = self.entries[place];
-        let wanted = rule.rate(&entry.demand());
+        let wanted = if self.limit < UNLIMITED { rule.rate(&entry.demand()) } else { 0 };
         let free = pool.saturating_sub(self.held - u64::from(entry.held));
         let rate = wanted.min(free).min(u64::from(u32::MAX)) as u32;
         self.is_starved |= u64::from(rate) < wanted;
@@ -225,6 +237,9 @@ impl Customer {
 
     /// Whether the rates of other tasks are to change for this rule.
     pub(super) fn needs_sweep(&self, rule: &Rule) -> bool {
+        if self.limit >= UNLIMITED {
+            return false;
+        }
         let differs = |now: f64, before: f64| (now - before).abs() > HYSTERESIS * before.abs().min(now.abs());
         match (*rule, self.swept) {
             (Rule::Scarce(now), Rule::Scarce(before)) => {
@@ -234,6 +249,20 @@ impl Customer {
             (Rule::Plenty(now), Rule::Plenty(before)) => differs(now, before),
             _ => true,
         }
+    }
+
+    /// Whether all tasks are to be told the demand, for their shares.
+    pub(super) fn is_to_tell(&self, now: Timestamp) -> bool {
+        let demand = self.all_demand();
+        let told = self.told as f64;
+        let least = (TELL_CHANGE * told).max(Rule::DEVIATIONS * root(told * self.cost));
+        let is_other = demand.abs_diff(self.told) as f64 > least;
+        self.has_soft_limit && is_other && now >= self.told_at + TELL_INTERVAL
+    }
+
+    /// All tasks are told the demand.
+    pub(super) fn on_tell(&mut self, now: Timestamp) {
+        (self.told, self.told_at) = (self.all_demand(), now);
     }
 
     /// The time of the next sweep.
@@ -254,6 +283,10 @@ impl Customer {
 
     pub(super) fn demand(&self) -> [u64; LEVELS] {
         self.sums.demand
+    }
+
+    fn all_demand(&self) -> u64 {
+        self.sums.demand.iter().sum()
     }
 
     pub(super) fn used(&self) -> u64 {

@@ -187,6 +187,14 @@ impl Owner {
         }
     }
 
+    /// Whether tasks are to know the demand of the customer at all tasks: it has a soft limit.
+    ///
+    /// # Panics
+    /// The customer was not added.
+    pub fn set_soft_limit(&mut self, customer: CustomerId, has_soft_limit: bool) {
+        self.customers[customer.0 as usize].has_soft_limit = has_soft_limit;
+    }
+
     /// Makes another customer of an idle one, with this limit. Its number is used for it.
     ///
     /// # Panics
@@ -296,7 +304,12 @@ impl Owner {
                 // The same rate as before, so what is acknowledged stays so.
                 entries.push(of.entry(customer, of.entries[place].rate, credit, cut));
             }
-            let (is_idle, is_due) = (of.entries[place].is_idle(), of.is_starved || of.needs_sweep(&rule));
+            if of.entries.len() == 1 && entries.last().is_some_and(|last| last.customer == customer) {
+                // All tasks that have the customer.
+                of.on_tell(now);
+            }
+            let (is_idle, is_due) =
+                (of.entries[place].is_idle(), of.is_starved || of.needs_sweep(&rule) || of.is_to_tell(now));
             if is_due {
                 self.mark(entry.customer.0);
             }
@@ -431,12 +444,16 @@ impl Owner {
         let unsure = self.unsure_until.is_some();
         let customer = &mut self.customers[id as usize];
         let (rule, pool) = (customer.rule(), pool(customer, unsure));
-        let is_other_cut = customer.is_other_cut(&rule);
+        let is_to_tell = customer.is_to_tell(now);
+        let is_for_all = is_to_tell || customer.is_other_cut(&rule);
+        if is_to_tell {
+            customer.on_tell(now);
+        }
         customer.on_sweep(now, rule);
         for place in 0..customer.entries.len() {
             let task = customer.entries[place].task;
             let Some(of) = self.tasks[task as usize].as_mut().filter(|task| task.is_connected) else { continue };
-            if customer.grant(now, place, &rule, pool) || is_other_cut {
+            if customer.grant(now, place, &rule, pool) || is_for_all {
                 if of.unsent.is_empty() {
                     self.ready.push(task);
                 }
