@@ -52,6 +52,7 @@ const FILES: &[(&str, &str)] = files![
     "quota-few-requests",
     "quota-3x",
     "quota-order",
+    "quota-soft",
     "quota-failover",
     "quota-herd",
     "quota-poison",

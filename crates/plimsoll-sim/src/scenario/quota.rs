@@ -30,6 +30,7 @@ impl Table for QuotaFile {
         visitor.value("sample_every", &mut plan.sample_every);
         visitor.value("span", &mut plan.span);
         visitor.value("tasks", &mut plan.tasks);
+        visitor.optional("cpus", &mut plan.cpus);
         visitor.value_as("delay", &mut plan.delay, SpanOrOff);
         visitor.value_as("reconnect", &mut plan.reconnect, SpanOrOff);
         visitor.value_as("restart", &mut plan.restart, SpanOrOff);
@@ -47,6 +48,7 @@ impl Table for Customer {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("name", &mut self.name);
         visitor.required("limit", &mut self.limit);
+        visitor.optional("soft_limit", &mut self.soft_limit);
         visitor.value("count", &mut self.count);
     }
 }

@@ -23,6 +23,9 @@ impl Settings for QuotaFile {
         let plan = &mut self.0;
         times(plan, checker);
         phase_times(&plan.phases, plan.duration, plan.warmup, checker);
+        if let Some(cpus) = plan.cpus {
+            limit_at(checker, "cpus".to_owned(), cpus);
+        }
         budget(checker, "tasks", "tasks", f64::from(plan.tasks.get()), MOST_PARTIES);
         customers(plan, checker);
         sources(plan, checker);
@@ -93,8 +96,15 @@ fn customers(plan: &Plan, checker: &mut Checker<'_>) {
         checker.report("customers", "there is no customer", "add [[customers]] with name = \"acme\" and limit = 1");
     }
     names(checker, "customers", plan.customers.iter().map(|customer| &*customer.name));
-    for (i, Customer { limit, .. }) in plan.customers.iter().enumerate() {
+    for (i, Customer { limit, soft_limit, .. }) in plan.customers.iter().enumerate() {
         limit_at(checker, format!("customers[{i}].limit"), *limit);
+        let Some(soft) = soft_limit else { continue };
+        let path = format!("customers[{i}].soft_limit");
+        limit_at(checker, path.clone(), *soft);
+        if plan.cpus.is_none() {
+            let mend = "add cpus, the CPUs of each task, or remove it";
+            checker.report(path, "has no effect while tasks have enough CPU", mend);
+        }
     }
     let count = |customer: &Customer| f64::from(customer.count.get());
     for (i, customer) in plan.customers.iter().enumerate() {

@@ -9,16 +9,19 @@ pub(super) struct Customers {
     first: Vec<usize>,
     /// The limit of each customer, in CPUs.
     pub(super) limits: Vec<f64>,
+    /// The soft limit of each.
+    pub(super) soft: Vec<Option<f64>>,
 }
 
 impl Customers {
     pub(super) fn new(plan: &Plan) -> Self {
-        let (mut first, mut limits) = (vec![0], Vec::new());
-        for Customer { limit, count, .. } in &plan.customers {
+        let (mut first, mut limits, mut soft) = (vec![0], Vec::new(), Vec::new());
+        for Customer { limit, soft_limit, count, .. } in &plan.customers {
+            soft.extend(std::iter::repeat_n(*soft_limit, count.get() as usize));
             limits.extend(std::iter::repeat_n(*limit, count.get() as usize));
             first.push(limits.len());
         }
-        Self { first, limits }
+        Self { first, limits, soft }
     }
 
     /// The customers of this place in `[[customers]]`.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::quota::{Assignment, CustomerId, Holder, Owner, OwnerConfig, Report, TaskId};
+use plimsoll_core::quota::{Assignment, CustomerId, Holder, Limit, Owner, OwnerConfig, Report, TaskId};
 
 use super::changes::Changes;
 use super::customers::Customers;
@@ -60,6 +60,8 @@ pub(super) struct Fleet<'p> {
     pub(super) has_trial: bool,
     /// Limits of the customers, in CPUs.
     pub(super) limits: Vec<f64>,
+    /// Their soft limits.
+    soft: Vec<Option<f64>>,
     pub(super) changes: Changes,
     pub(super) owner: Option<Owner>,
     owner_wake: Timestamp,
@@ -72,27 +74,21 @@ pub(super) struct Fleet<'p> {
 
 impl<'p> Fleet<'p> {
     pub(super) fn new(now: Timestamp, plan: &'p Plan, config: OwnerConfig, has_trial: bool) -> Self {
-        let limits = Customers::new(plan).limits;
+        let Customers { limits, soft, .. } = Customers::new(plan);
         let costs: Vec<f64> = plan
             .customers
             .iter()
             .flat_map(|customer| std::iter::repeat_n(mean_cost(plan, &customer.name), customer.count.get() as usize))
             .collect();
-        let task = |_| {
-            let mut holder = Holder::new(now);
-            for _ in &limits {
-                holder.add(now);
-            }
-            Task {
-                holder,
-                id: None,
-                is_down: false,
-                former: None,
-                reports: VecDeque::new(),
-                assignments: VecDeque::new(),
-                wake: Timestamp::ZERO,
-                costs: costs.clone(),
-            }
+        let task = |_| Task {
+            holder: holder(now, &limits, &soft),
+            id: None,
+            is_down: false,
+            former: None,
+            reports: VecDeque::new(),
+            assignments: VecDeque::new(),
+            wake: Timestamp::ZERO,
+            costs: costs.clone(),
         };
         let tasks = (0..plan.tasks.get()).map(task).collect();
         let mut fleet = Self {
@@ -100,6 +96,7 @@ impl<'p> Fleet<'p> {
             config,
             has_trial,
             limits,
+            soft,
             changes: Changes::default(),
             owner: None,
             owner_wake: now,
@@ -115,8 +112,9 @@ impl<'p> Fleet<'p> {
     /// An owner begins, and knows nothing.
     pub(super) fn begin(&mut self, now: Timestamp) {
         let mut owner = Owner::new(now, self.config);
-        for limit in &self.limits {
-            owner.add_customer(now, (limit * 1e6) as u64);
+        for (limit, soft) in self.limits.iter().zip(&self.soft) {
+            let customer = owner.add_customer(now, (limit * 1e6) as u64);
+            owner.set_soft_limit(customer, soft.is_some());
         }
         self.owner = Some(owner);
         self.by_id.clear();
@@ -139,8 +137,13 @@ impl<'p> Fleet<'p> {
         std::mem::take(&mut self.due).into_iter()
     }
 
-    /// Whether a request is admitted.
-    pub(super) fn ask(&mut self, now: Timestamp, request: &Request) -> bool {
+    /// Whether a request is admitted, also by `admit`: of its expected cost, with the share of its customer.
+    pub(super) fn ask(
+        &mut self,
+        now: Timestamp,
+        request: &Request,
+        admit: impl FnOnce(f64, Option<f64>) -> bool,
+    ) -> bool {
         let Request { customer, task: at, criticality, cost, draw } = *request;
         let task = &mut self.tasks[at];
         if task.is_down {
@@ -149,10 +152,12 @@ impl<'p> Fleet<'p> {
         let expected = &mut task.costs[customer];
         *expected += COST_WEIGHT * (cost - *expected);
         let expected = *expected;
-        let account = task.holder.account(CustomerId(customer as u32));
-        let is_admitted = account.ask(now, criticality, expected, draw).is_ok();
+        let customer = CustomerId(customer as u32);
+        let account = task.holder.account(customer);
+        let is_within = account.ask(now, criticality, expected, draw).is_ok();
+        let is_admitted = is_within && admit(expected, task.holder.share(now, customer));
         if is_admitted {
-            account.take(cost);
+            task.holder.account(customer).take(cost);
         }
         self.wake(now, at);
         is_admitted
@@ -257,10 +262,7 @@ impl<'p> Fleet<'p> {
             owner.leave(id);
             self.changes.on_leave(id);
         }
-        task.holder = Holder::new(now);
-        for _ in &self.limits {
-            task.holder.add(now);
-        }
+        task.holder = holder(now, &self.limits, &self.soft);
         task.reports.clear();
         task.assignments.clear();
         (task.former, task.is_down) = (None, true);
@@ -309,6 +311,19 @@ impl<'p> Fleet<'p> {
             self.due.push((due, Step::Owner));
         }
     }
+}
+
+/// A task with the accounts of all customers.
+fn holder(now: Timestamp, limits: &[f64], soft: &[Option<f64>]) -> Holder {
+    let mut holder = Holder::new(now);
+    for (limit, soft) in limits.iter().zip(soft) {
+        let customer = holder.add(now);
+        if let Some(soft) = soft {
+            let micro = |cpus: f64| (cpus * 1e6) as u64;
+            holder.set_limit(now, customer, Limit { soft: Some(micro(*soft)), ..Limit::new(micro(*limit)) });
+        }
+    }
+    holder
 }
 
 /// The mean cost of a customer's requests, in CPU-microseconds: services know it from earlier days.

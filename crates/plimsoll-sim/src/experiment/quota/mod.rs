@@ -1,10 +1,11 @@
 //! Quotas over a fleet: customers with a limit on the sum of their CPU at all tasks.
 //!
-//! Tasks decide alone, by the last messages of others. CPU is not scarce here, and requests take no
-//! time: only the limits refuse. Each arm has the same requests.
+//! Tasks decide alone, by the last messages of others. Unless tasks have a number of CPUs, requests take no
+//! time, and only the limits refuse. Each arm has the same requests.
 
 mod accidents;
 mod changes;
+mod cores;
 mod customers;
 mod doorman;
 mod figures;

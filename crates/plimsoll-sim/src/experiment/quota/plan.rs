@@ -22,6 +22,8 @@ pub struct Plan {
     pub span: Duration,
     /// Number of tasks.
     pub tasks: NonZeroU32,
+    /// CPUs of each task; `None`: enough for any load.
+    pub cpus: Option<f64>,
     /// Time of a message between a task and the owner of the limits, one way.
     pub delay: Duration,
     /// Longest time until a task that lost the owner finds it again.
@@ -71,6 +73,7 @@ impl Default for Plan {
             sample_every: Self::DEFAULT_SAMPLE_EVERY,
             span: Self::DEFAULT_SPAN,
             tasks: Self::DEFAULT_TASKS,
+            cpus: None,
             delay: Self::DEFAULT_DELAY,
             reconnect: Self::DEFAULT_RECONNECT,
             customers: Vec::new(),
@@ -92,13 +95,15 @@ pub struct Customer {
     pub name: String,
     /// Of each of them, in CPUs; above zero.
     pub limit: f64,
+    /// The share of each while tasks have not enough CPU for all, in CPUs; `None`: that of all others without.
+    pub soft_limit: Option<f64>,
     /// Number of customers.
     pub count: NonZeroU32,
 }
 
 impl Default for Customer {
     fn default() -> Self {
-        Self { name: String::new(), limit: 0.0, count: NonZeroU32::MIN }
+        Self { name: String::new(), limit: 0.0, soft_limit: None, count: NonZeroU32::MIN }
     }
 }
 

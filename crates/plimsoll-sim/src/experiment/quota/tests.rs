@@ -149,6 +149,6 @@ fn task_without_an_owner_refuses_nothing_until_it_knows_a_limit() {
     fleet.lose();
     let request = Request { customer: 0, task: 0, criticality: plan.sources[0].criticality, cost: 1e6, draw: 0.5 };
     for second in 0..60 {
-        assert!(fleet.ask(Timestamp::from_origin(Duration::from_secs(second)), &request));
+        assert!(fleet.ask(Timestamp::from_origin(Duration::from_secs(second)), &request, |_, _| true));
     }
 }

@@ -9,6 +9,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::Measured;
 use super::accidents::{Accident, Draws};
+use super::cores::Cores;
 use super::customers::Customers;
 use super::doorman::{self, Doorman, Tree};
 use super::leases::{Fleet, Step};
@@ -55,6 +56,10 @@ pub(super) struct World<'p> {
     arena: Arena<Event>,
     traffic: Vec<Traffic<'p>>,
     tasks: Tasks<'p>,
+    /// `None`: CPU is not scarce.
+    cores: Option<Cores>,
+    /// Soft limits of the customers.
+    soft: Vec<Option<f64>>,
     draws: Pcg64Mcg,
     times: Pcg64Mcg,
     accidents: Draws,
@@ -109,6 +114,8 @@ impl<'p> World<'p> {
             arm,
             traffic,
             tasks,
+            cores: plan.cpus.map(|cpus| Cores::new(now, plan.tasks.get() as usize, cpus)),
+            soft: customers.soft.clone(),
             draws: arena.stream("draws"),
             times: arena.stream("times of connections"),
             accidents,
@@ -165,10 +172,16 @@ impl<'p> World<'p> {
         let draw = (self.draws.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let criticality = self.plan.sources[source].criticality;
         let request = Request { customer, task, criticality, cost, draw };
+        let (cores, draws) = (&mut self.cores, &mut self.draws);
+        let own = self.soft[customer].unwrap_or(1.0);
+        let mut admit = |expected, share| match cores {
+            Some(cores) => cores.admit(now, &request, expected, share, draws),
+            None => true,
+        };
         let is_admitted = match &mut self.tasks {
-            Tasks::Leases(fleet) => fleet.ask(now, &request),
-            Tasks::Doorman(doorman) => doorman.ask(now, &request),
-            Tasks::Shares(shares) => shares.ask(now, customer, task, cost),
+            Tasks::Leases(fleet) => fleet.ask(now, &request, |expected, share| admit(expected, share.unwrap_or(own))),
+            Tasks::Doorman(doorman) => doorman.ask(now, &request) && admit(cost, own),
+            Tasks::Shares(shares) => shares.ask(now, customer, task, cost) && admit(cost, own),
         };
         self.measure.request(now, source, customer, cost, is_admitted);
         self.schedule();
