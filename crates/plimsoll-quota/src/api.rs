@@ -139,6 +139,8 @@ struct ServiceShown {
     unit: &'static str,
     /// Tasks with a lease.
     tasks: u32,
+    /// Those that lack CPU.
+    overloaded_tasks: u32,
     lease_s: f64,
     dry_run: bool,
     /// Tasks may hold rates that this server does not know yet.
@@ -163,6 +165,8 @@ struct InstanceShown {
     instance: String,
     cpus: f64,
     connected: bool,
+    /// It lacks CPU.
+    overloaded: bool,
 }
 
 #[derive(Serialize)]
@@ -240,13 +244,19 @@ fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) 
     let instances = with_tasks.then(|| {
         let shown = service.instances();
         shown
-            .map(|(instance, cpus, connected)| InstanceShown { instance: instance.to_owned(), cpus, connected })
+            .map(|of| InstanceShown {
+                instance: of.name.to_owned(),
+                cpus: of.cpus,
+                connected: of.is_connected,
+                overloaded: of.is_overloaded,
+            })
             .collect()
     });
     ServiceShown {
         service: name.to_owned(),
         unit: config.unit.name(),
         tasks: service.tasks(),
+        overloaded_tasks: service.overloaded(),
         lease_s: config.lease.as_secs_f64(),
         dry_run: config.dry_run,
         unsure: service.is_unsure(),

@@ -86,7 +86,7 @@ pub(crate) fn assignment(
     assignment: &quota::Assignment,
     id: impl Fn(CustomerId) -> Option<u32>,
 ) -> message::Assignment {
-    let quota::Assignment { number, answers, lease, tasks, entries } = assignment;
+    let quota::Assignment { number, answers, lease, tasks, overloaded, entries } = assignment;
     let entry = |entry: &quota::AssignmentEntry| {
         let &quota::AssignmentEntry { customer, limit, rate, credit, cut, fleet: FleetUse { demand, used } } = entry;
         let cut = (cut != Cut::NONE).then_some(message::Cut { rank: cut.rank as u32, part: cut.part });
@@ -98,6 +98,7 @@ pub(crate) fn assignment(
         answers: *answers,
         lease_ms: lease.as_millis().try_into().unwrap_or(u32::MAX),
         tasks: *tasks,
+        overloaded: *overloaded,
         entries: entries.iter().filter_map(entry).collect(),
     }
 }
@@ -129,7 +130,7 @@ pub(crate) fn to_limits(limits: &message::Limits, key: impl Fn(&[u8]) -> u64) ->
 
 /// An assignment for the core of a task.
 pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::Assignment, Invalid> {
-    let message::Assignment { number, answers, lease_ms, tasks, entries, .. } = assignment;
+    let message::Assignment { number, answers, lease_ms, tasks, overloaded, entries, .. } = assignment;
     let entry = |entry: &message::AssignmentEntry| {
         let &message::AssignmentEntry { id, limit, rate, credit, ref cut, demand, used } = entry;
         let cut = match cut {
@@ -173,6 +174,7 @@ pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::A
         answers: *answers,
         lease: Duration::from_millis(u64::from(*lease_ms)),
         tasks: *tasks,
+        overloaded: *overloaded,
         entries: entries.iter().map(entry).collect::<Result<_, _>>()?,
     })
 }
@@ -194,7 +196,8 @@ pub(crate) fn hello(
 
 /// A report of a task.
 pub(crate) fn report(epoch: u64, report: quota::Introduced<quota::Report>) -> message::Report {
-    let quota::Introduced { message: quota::Report { number, acknowledged, entries, dropped }, names } = report;
+    let quota::Introduced { message: quota::Report { number, acknowledged, entries, dropped, is_overloaded }, names } =
+        report;
     // Both are in the same order.
     let mut names = names.into_iter().peekable();
     let entry = |entry: quota::ReportEntry| {
@@ -208,5 +211,6 @@ pub(crate) fn report(epoch: u64, report: quota::Introduced<quota::Report>) -> me
         acknowledged,
         entries: entries.into_iter().map(entry).collect(),
         dropped: dropped.into_iter().map(|customer| customer.0).collect(),
+        overloaded: is_overloaded,
     }
 }

@@ -79,6 +79,9 @@ pub(crate) struct Report {
     /// Customers that the task has removed.
     #[prost(uint32, repeated, tag = "5")]
     pub(crate) dropped: Vec<u32>,
+    /// The task lacks CPU.
+    #[prost(bool, tag = "6")]
+    pub(crate) overloaded: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -162,6 +165,9 @@ pub(crate) struct Assignment {
     pub(crate) tasks: u32,
     #[prost(message, repeated, tag = "6")]
     pub(crate) entries: Vec<AssignmentEntry>,
+    /// Tasks that lack CPU.
+    #[prost(uint32, tag = "7")]
+    pub(crate) overloaded: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]

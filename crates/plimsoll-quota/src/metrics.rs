@@ -34,6 +34,7 @@ pub(crate) fn encode(services: &Services, tls: Option<&Ports>) -> String {
 struct Seen {
     name: String,
     tasks: u32,
+    overloaded: u32,
     is_unsure: bool,
     /// Rate units of one CPU, or of one request a second.
     scale: f64,
@@ -48,9 +49,10 @@ impl Scrape {
     fn of(services: &Services) -> Self {
         let seen = services.all().into_iter().map(|(name, hosted)| {
             let service = hosted.lock();
-            let (tasks, is_unsure, counts) = (service.tasks(), service.is_unsure(), service.counts());
+            let (tasks, overloaded) = (service.tasks(), service.overloaded());
+            let (is_unsure, counts) = (service.is_unsure(), service.counts());
             let scale = service.config().unit.scale();
-            Seen { name, tasks, is_unsure, scale, counts, customers: service.heaviest(TOP) }
+            Seen { name, tasks, overloaded, is_unsure, scale, counts, customers: service.heaviest(TOP) }
         });
         Self(seen.collect())
     }
@@ -75,6 +77,13 @@ const METRICS: &[Metric] = &[
         labels: &["service"],
         help: "Tasks with a lease",
         samples: |seen| vec![(Vec::new(), f64::from(seen.tasks))],
+    },
+    Metric {
+        name: "overloaded_tasks",
+        kind: MetricType::Gauge,
+        labels: &["service"],
+        help: "Tasks that lack CPU",
+        samples: |seen| vec![(Vec::new(), f64::from(seen.overloaded))],
     },
     Metric {
         name: "unsure",

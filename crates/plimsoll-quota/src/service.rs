@@ -106,6 +106,17 @@ pub(crate) struct CustomerView {
     pub(crate) by_operator: Option<Override>,
 }
 
+/// A task of a service, for the API.
+#[derive(Clone, Debug)]
+pub(crate) struct InstanceView<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) cpus: f64,
+    /// There is a stream.
+    pub(crate) is_connected: bool,
+    /// It lacks CPU.
+    pub(crate) is_overloaded: bool,
+}
+
 impl CustomerView {
     pub(crate) fn has_limit(&self) -> bool {
         self.state.limit < UNLIMITED
@@ -259,7 +270,7 @@ impl Service {
         dictionary: &mut Dictionary,
         report: &Report,
     ) -> Result<quota::Assignment, StreamError> {
-        let &Report { epoch, number, acknowledged, ref entries, ref dropped } = report;
+        let &Report { epoch, number, acknowledged, ref entries, ref dropped, overloaded: is_overloaded } = report;
         if epoch != self.epoch {
             return Err(Invalid::Epoch { expected: self.epoch, got: epoch }.into());
         }
@@ -284,7 +295,7 @@ impl Service {
             Ok(convert::report_entry(entry, customer)?)
         };
         let converted = entries.iter().map(convert).collect::<Result<Vec<_>, StreamError>>()?;
-        let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new() };
+        let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new(), is_overloaded };
         let answer = self.owner.report(now, task, &message)?;
         self.changes.rollout.on_report(now, task);
         for id in dropped {
@@ -402,6 +413,11 @@ impl Service {
         self.owner.tasks()
     }
 
+    /// Those that lack CPU.
+    pub(crate) fn overloaded(&self) -> u32 {
+        self.owner.overloaded()
+    }
+
     /// Whether tasks may hold rates that this owner does not know.
     pub(crate) fn is_unsure(&self) -> bool {
         self.owner.is_unsure()
@@ -447,9 +463,14 @@ impl Service {
             .collect()
     }
 
-    /// The tasks: name, CPUs, and whether there is a stream.
-    pub(crate) fn instances(&self) -> impl Iterator<Item = (&str, f64, bool)> {
-        self.tasks.values().map(|task| (&*task.instance, task.cpus, task.stream.is_some()))
+    /// The tasks.
+    pub(crate) fn instances(&self) -> impl Iterator<Item = InstanceView<'_>> {
+        self.tasks.iter().map(|(id, task)| InstanceView {
+            name: &task.instance,
+            cpus: task.cpus,
+            is_connected: task.stream.is_some(),
+            is_overloaded: self.owner.is_overloaded(*id),
+        })
     }
 
     fn view(&self, customer: &Customer, id: CustomerId) -> CustomerView {

@@ -4,7 +4,8 @@
 //! another backend will admit the shed request. Once many are retries, the others shed as much, and
 //! each retry makes it worse. Then the advice is not to retry (SRE ch. 21, "Deciding to retry").
 //! Clients that keep a retry budget of a tenth of their requests stay below the limit without any
-//! advice.
+//! advice. A server that knows the whole fleet need not wait for retries: with most tasks overloaded, the
+//! advice is not to retry.
 
 use core::time::Duration;
 
@@ -24,11 +25,12 @@ pub(super) struct Attempts {
     all: f64,
     retries: f64,
     at: Timestamp,
+    is_fleet_overloaded: bool,
 }
 
 impl Attempts {
     pub(super) fn new(now: Timestamp, max_retries: Ratio) -> Self {
-        Self { max_retries, all: 0.0, retries: 0.0, at: now }
+        Self { max_retries, all: 0.0, retries: 0.0, at: now, is_fleet_overloaded: false }
     }
 
     /// Counts an arriving request.
@@ -39,10 +41,16 @@ impl Attempts {
         self.retries = self.retries * left + f64::from(u8::from(is_retry));
     }
 
+    /// Whether most servers of the fleet are overloaded.
+    pub(super) fn set_fleet_overloaded(&mut self, is_fleet_overloaded: bool) {
+        self.is_fleet_overloaded = is_fleet_overloaded;
+    }
+
     /// The rejection of shed requests, with its advice on retries.
     pub(super) fn rejection(&self) -> Rejection {
         let share = self.retries / (self.all + PRIOR);
-        if share > self.max_retries.as_f64() { Rejection::OverloadedNoRetry } else { Rejection::Overloaded }
+        let is_useless = self.is_fleet_overloaded || share > self.max_retries.as_f64();
+        if is_useless { Rejection::OverloadedNoRetry } else { Rejection::Overloaded }
     }
 }
 

@@ -203,6 +203,7 @@ impl Gate {
         let request = LimitedRequest { customer: kind.customer, name, criticality, cost, draw };
         let answer = limiter.ask(now, &request);
         let share = limiter.share(now, kind.customer).unwrap_or(arrival.quota.share.as_f64());
+        self.ranked.set_fleet_overloaded(limiter.is_fleet_overloaded());
         match answer {
             Ok(customer) => {
                 let (mut entry, shed) = self.ask_with(now, arrival, share, rng);
@@ -277,6 +278,9 @@ impl Gate {
                 (Some(Entry { kind, begun: now, expected, admission: None, charge: None, fleet: None }), Some(shed))
             }
             Verdict::Shed(shed) => {
+                if let Some(limiter) = self.fleet.as_mut().filter(|_| shed.reason.is_shortage()) {
+                    limiter.on_overload(now);
+                }
                 self.ranked.overhead(now, beside);
                 (None, Some(shed))
             }

@@ -317,6 +317,11 @@ impl RankedAdmission {
         Verdict::Admit(Admission { criticality: ask.criticality, counted, used: 0.0 })
     }
 
+    /// Whether most servers of the fleet are overloaded, so that retries elsewhere are useless.
+    pub fn set_fleet_overloaded(&mut self, is_fleet_overloaded: bool) {
+        self.attempts.set_fleet_overloaded(is_fleet_overloaded);
+    }
+
     fn overloaded(&mut self, now: Timestamp) -> Verdict {
         self.is_limiting = true;
         self.shed_at = Some(now);

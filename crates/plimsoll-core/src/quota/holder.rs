@@ -22,6 +22,8 @@ use crate::Timestamp;
 
 /// Time between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// A task lacks CPU for this time after it refused a request for that: until its next report at least.
+const OVERLOADED_FOR: Duration = INTERVAL;
 /// Time after the lease in which a task uses the lower one of its last rate and the even part: leases of
 /// other tasks end later.
 const CAUTION: Duration = Duration::from_secs(2);
@@ -110,6 +112,10 @@ pub struct Holder {
     joined: Option<Timestamp>,
     fallback: Fallback,
     regular: Timestamp,
+    /// When it last refused a request for lack of CPU.
+    overloaded_at: Option<Timestamp>,
+    /// Most tasks lack CPU, by the owner's last word.
+    is_fleet_overloaded: bool,
 }
 
 impl Holder {
@@ -130,6 +136,8 @@ impl Holder {
             joined: None,
             fallback: Fallback::None,
             regular: now,
+            overloaded_at: None,
+            is_fleet_overloaded: false,
         }
     }
 
@@ -208,6 +216,17 @@ impl Holder {
         }
     }
 
+    /// The task refuses a request for lack of CPU.
+    pub fn on_overload(&mut self, now: Timestamp) {
+        self.overloaded_at = Some(now);
+    }
+
+    /// Whether most tasks lack CPU, so that a request is not served elsewhere either.
+    #[must_use]
+    pub fn is_fleet_overloaded(&self) -> bool {
+        self.is_fleet_overloaded
+    }
+
     /// The origin of its rates.
     #[must_use]
     pub fn fallback(&self) -> Fallback {
@@ -274,7 +293,8 @@ impl Holder {
         stream.is_owing = false;
         stream.unanswered.push_back((stream.reported, now));
         let dropped = core::mem::take(&mut self.dropped);
-        Some(Report { number: stream.reported, acknowledged: stream.assigned, entries, dropped })
+        let is_overloaded = self.overloaded_at.is_some_and(|at| now.since(at) < OVERLOADED_FOR);
+        Some(Report { number: stream.reported, acknowledged: stream.assigned, entries, dropped, is_overloaded })
     }
 
     /// The owner assigns rates.
@@ -283,7 +303,7 @@ impl Holder {
     /// The assignment has no effect.
     pub fn assign(&mut self, now: Timestamp, assignment: &Assignment) -> Result<(), AssignmentError> {
         let stream = self.stream.as_mut().ok_or(AssignmentError::Stream)?;
-        let Assignment { number, answers, lease, tasks, entries } = assignment;
+        let Assignment { number, answers, lease, tasks, overloaded, entries } = assignment;
         let expected = stream.assigned + 1;
         if *number != expected {
             return Err(AssignmentError::Number { expected, got: *number });
@@ -304,6 +324,7 @@ impl Holder {
         }
         self.set_tasks(now, *tasks);
         let tasks = self.tasks;
+        self.is_fleet_overloaded = 2 * u64::from(*overloaded) > u64::from(tasks);
         let mut is_lower = false;
         for entry in entries {
             if let Some(account) = self.get(entry.customer) {
@@ -331,7 +352,7 @@ impl Holder {
             Fallback::Cautious if self.caution_ends().is_some_and(|end| now >= end) => Fallback::Even,
             _ => return,
         };
-        self.fallback = next;
+        (self.fallback, self.is_fleet_overloaded) = (next, false);
         if next == Fallback::Even {
             self.stream = None;
         }

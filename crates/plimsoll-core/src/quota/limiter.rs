@@ -290,6 +290,17 @@ impl Limiter {
         self.holder.fallback()
     }
 
+    /// The task refuses a request for lack of CPU.
+    pub fn on_overload(&mut self, now: Timestamp) {
+        self.holder.on_overload(now);
+    }
+
+    /// Whether most tasks lack CPU, so that a request is not served elsewhere either.
+    #[must_use]
+    pub fn is_fleet_overloaded(&self) -> bool {
+        self.holder.is_fleet_overloaded()
+    }
+
     /// The limits, as the owner says, and the number of tasks.
     pub fn set_limits(&mut self, now: Timestamp, tasks: u32, limits: Limits) {
         self.holder.set_tasks(now, tasks);
@@ -549,6 +560,7 @@ mod tests {
             answers: 1,
             lease: Duration::from_secs(60),
             tasks: 1,
+            overloaded: 0,
             entries: [entry].into(),
         };
         assert_eq!(limiter.assign(at(61), &assignment(1, entry)), Ok(()));

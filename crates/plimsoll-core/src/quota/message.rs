@@ -49,6 +49,8 @@ pub struct Report {
     pub entries: Vec<ReportEntry>,
     /// Customers that the task has removed. Their numbers are not used again on this stream.
     pub dropped: Vec<CustomerId>,
+    /// The task lacks CPU: it has refused requests for that in the last second.
+    pub is_overloaded: bool,
 }
 
 /// The demand of one customer at a task.
@@ -79,6 +81,8 @@ pub struct Assignment {
     pub lease: Duration,
     /// Tasks of the service, at least 1.
     pub tasks: u32,
+    /// Those that lack CPU.
+    pub overloaded: u32,
     /// Customers whose assignment changed.
     pub entries: Vec<AssignmentEntry>,
 }

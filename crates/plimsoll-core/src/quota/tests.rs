@@ -481,6 +481,7 @@ fn task_that_asks_gets_a_credit_once() {
         number,
         acknowledged,
         dropped: Vec::new(),
+        is_overloaded: false,
         entries: [ReportEntry {
             customer: CustomerId(0),
             demand: [0; 4],
@@ -511,6 +512,7 @@ fn credit_after(outlook: Outlook, unused: u32, requests: u32) -> u32 {
         number,
         acknowledged: number - 1,
         dropped: Vec::new(),
+        is_overloaded: false,
         entries: [ReportEntry {
             customer,
             demand: [cpu, 0, 0, 0],
@@ -602,6 +604,7 @@ fn small_account_gives_back_once_what_it_could_not_use() {
         answers: 0,
         lease: OwnerConfig::DEFAULT_LEASE,
         tasks: 8,
+        overloaded: 0,
         entries: [entry(3_000)].into(),
     };
     holder.assign(ms(0), &assignment).expect("the first one");
@@ -635,7 +638,7 @@ fn even_part_is_for_the_most_critical_requests_of_the_task() {
         fleet: FleetUse::default(),
     };
     let lease = Duration::from_secs(5);
-    let assignment = Assignment { number: 1, answers: 0, lease, tasks: 2, entries: [entry].into() };
+    let assignment = Assignment { number: 1, answers: 0, lease, tasks: 2, overloaded: 0, entries: [entry].into() };
     holder.poll(ms(1_000)).expect("a report is due");
     holder.assign(ms(1_000), &Assignment { answers: 1, ..assignment }).expect("the first one");
     holder.disconnect();
@@ -667,8 +670,14 @@ fn account_refuses_by_criticality_when_the_fleet_does() {
     let cut = Cut { rank: Criticality::SheddablePlus.rank(), part: 0.5 };
     let entry =
         AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut, fleet: FleetUse::default() };
-    let assignment =
-        Assignment { number: 1, answers: 0, lease: OwnerConfig::DEFAULT_LEASE, tasks: 2, entries: [entry].into() };
+    let assignment = Assignment {
+        number: 1,
+        answers: 0,
+        lease: OwnerConfig::DEFAULT_LEASE,
+        tasks: 2,
+        overloaded: 0,
+        entries: [entry].into(),
+    };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");
     let account = holder.account(customer);
     let mut ask =

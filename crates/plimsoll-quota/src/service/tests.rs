@@ -99,8 +99,14 @@ impl Task {
         entries: Vec<ReportEntry>,
     ) -> Result<Assignment, StreamError> {
         self.number += 1;
-        let report =
-            Report { epoch: EPOCH, number: self.number, acknowledged: self.acknowledged, entries, dropped: Vec::new() };
+        let report = Report {
+            epoch: EPOCH,
+            number: self.number,
+            acknowledged: self.acknowledged,
+            entries,
+            dropped: Vec::new(),
+            overloaded: false,
+        };
         service.report(now, self.id, &report)?;
         Ok(self.assignment())
     }
@@ -152,7 +158,14 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
     let mut task = Task::join(&mut service, at(6_000), &hello("a"));
     task.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 200_000)]).unwrap();
     let before = format!("{:?}", service.customer_named(b"acme").unwrap().state);
-    let good = || Report { epoch: EPOCH, number: 2, acknowledged: 0, entries: Vec::new(), dropped: Vec::new() };
+    let good = || Report {
+        epoch: EPOCH,
+        number: 2,
+        acknowledged: 0,
+        entries: Vec::new(),
+        dropped: Vec::new(),
+        overloaded: false,
+    };
     let long = "x".repeat(257);
     for (report, error) in [
         (Report { epoch: 6, ..good() }, "epoch: 6 is not that of this owner, 7"),
@@ -234,7 +247,7 @@ fn task_that_does_not_read_loses_its_stream_and_others_do_not() {
     let error = (0..=MAX_QUEUE as u32).find_map(|number| {
         let entries = vec![entry(1, (number == 0).then_some("acme"), 100_000)];
         let number = number + 1;
-        let report = Report { epoch: EPOCH, number, acknowledged: 0, entries, dropped: Vec::new() };
+        let report = Report { epoch: EPOCH, number, acknowledged: 0, entries, dropped: Vec::new(), overloaded: false };
         service.report(at(6_000), slow.id, &report).err()
     });
     assert_eq!(error, Some(StreamError::Slow));
@@ -266,7 +279,14 @@ fn dropped_customer_may_be_named_again_by_another_number() {
     let mut service = service();
     let mut task = Task::join(&mut service, at(6_000), &hello("a"));
     task.report(&mut service, at(6_000), vec![entry(1, Some("stranger"), 0)]).unwrap();
-    let drop = Report { epoch: EPOCH, number: 2, acknowledged: 1, entries: Vec::new(), dropped: vec![1, 55] };
+    let drop = Report {
+        epoch: EPOCH,
+        number: 2,
+        acknowledged: 1,
+        entries: Vec::new(),
+        dropped: vec![1, 55],
+        overloaded: false,
+    };
     service.report(at(6_100), task.id, &drop).unwrap();
     service.handle_timeout(at(6_200));
     assert_eq!(names(&service), ["acme"]);
@@ -457,7 +477,14 @@ fn limits_and_assignments_without_sense_are_refused_by_tasks() {
         assert!(read(&bad).unwrap_err().starts_with(&format!("{field}:")), "{:?}", read(&bad));
     }
     let entry = || AssignmentEntry { id: 1, limit: 1_000, rate: 1_000, credit: 500, ..AssignmentEntry::default() };
-    let good = || Assignment { epoch: 1, number: 1, answers: 0, lease_ms: 60_000, tasks: 3, entries: vec![entry()] };
+    let good = || Assignment {
+        epoch: 1,
+        number: 1,
+        lease_ms: 60_000,
+        tasks: 3,
+        entries: vec![entry()],
+        ..Assignment::default()
+    };
     let read = |assignment: &Assignment| convert::to_assignment(assignment).map_err(|error| error.to_string());
     assert!(read(&good()).is_ok());
     let with = |entry| Assignment { entries: vec![entry], ..good() };

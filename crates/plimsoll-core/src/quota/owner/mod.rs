@@ -138,6 +138,8 @@ pub struct Owner {
     /// By number; `None`: free.
     tasks: Vec<Option<Task>>,
     joined: u32,
+    /// Those that lack CPU.
+    overloaded: u32,
     dirty: Vec<u32>,
     /// Tasks with unsent assignments.
     ready: Vec<u32>,
@@ -160,6 +162,7 @@ impl Owner {
             customers: Vec::new(),
             tasks: Vec::new(),
             joined: 0,
+            overloaded: 0,
             dirty: Vec::new(),
             ready: Vec::new(),
             unsure_until: Some(now + config.lease),
@@ -251,6 +254,7 @@ impl Owner {
         if let Some(Some(task)) = self.tasks.get_mut(task.0 as usize) {
             task.is_connected = false;
         }
+        self.set_overloaded(task.0, false);
     }
 
     /// A task reports. Returns the answer, which must be sent to it before any later assignment.
@@ -271,6 +275,7 @@ impl Owner {
         for customer in lowered {
             self.release(now, id.0, customer, report.acknowledged);
         }
+        self.set_overloaded(id.0, report.is_overloaded);
         let tasks = self.fleet();
         let mut entries = Vec::new();
         let mut next = 0;
@@ -375,6 +380,18 @@ impl Owner {
     #[must_use]
     pub fn tasks(&self) -> u32 {
         self.joined
+    }
+
+    /// Those that lack CPU, by their last reports.
+    #[must_use]
+    pub fn overloaded(&self) -> u32 {
+        self.overloaded
+    }
+
+    /// Whether a task lacks CPU.
+    #[must_use]
+    pub fn is_overloaded(&self, task: TaskId) -> bool {
+        self.tasks.get(task.0 as usize).and_then(Option::as_ref).is_some_and(|task| task.is_overloaded)
     }
 
     /// Tasks that share the floors: those that joined, and while tasks of before are not back, these too.
@@ -499,7 +516,7 @@ impl Owner {
         let answers = self.tasks[id as usize].as_ref().map_or(0, |task| task.reported);
         let OwnerConfig { lease, takeover_lease, .. } = self.config;
         let lease = if self.is_unsure() { lease.min(takeover_lease) } else { lease };
-        Assignment { number, answers, lease, tasks: self.fleet(), entries }
+        Assignment { number, answers, lease, tasks: self.fleet(), overloaded: self.overloaded, entries }
     }
 
     fn drop_idle(&mut self, now: Timestamp, id: u32, customer: u32) {
@@ -529,8 +546,15 @@ impl Owner {
             self.remove(now, id, customer, place as usize);
             self.mark(customer);
         }
+        self.set_overloaded(id, false);
         self.tasks[id as usize] = None;
         self.joined -= 1;
+    }
+
+    fn set_overloaded(&mut self, id: u32, is_overloaded: bool) {
+        let Some(Some(task)) = self.tasks.get_mut(id as usize) else { return };
+        let was = core::mem::replace(&mut task.is_overloaded, is_overloaded);
+        self.overloaded = self.overloaded + u32::from(is_overloaded) - u32::from(was);
     }
 
     fn mark(&mut self, customer: u32) {

@@ -32,6 +32,8 @@ pub(super) struct Task {
     gave_back_at: Timestamp,
     /// `false` when its stream ended; its rates are reserved until the end of the lease.
     pub(super) is_connected: bool,
+    /// It lacks CPU.
+    pub(super) is_overloaded: bool,
 }
 
 impl Task {
@@ -47,6 +49,7 @@ impl Task {
             until,
             gave_back_at: now,
             is_connected: true,
+            is_overloaded: false,
         }
     }
 

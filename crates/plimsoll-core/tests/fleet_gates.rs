@@ -1,4 +1,4 @@
-//! Soft limits over a fleet: tasks without enough CPU, and the owner that tells them the demand of all.
+//! Gates of tasks without enough CPU, and the owner that tells them of the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use plimsoll_core::quota::{
     Assignment, CustomerId, Limit, Limiter, Limits, Owner, OwnerConfig, Report, TaskId, UNLIMITED,
 };
 use plimsoll_core::signal::Gauges;
-use plimsoll_core::{Criticality, Timestamp};
+use plimsoll_core::{Criticality, Rejection, Timestamp};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
@@ -57,8 +57,8 @@ impl Task {
         self.gate.observe(now, self.seen, &Gauges::default());
     }
 
-    /// Whether a request is admitted.
-    fn ask(&mut self, now: Timestamp, customer: u64, rng: &mut Pcg64Mcg) -> bool {
+    /// The reason why a request is refused.
+    fn ask(&mut self, now: Timestamp, customer: u64, rng: &mut Pcg64Mcg) -> Result<(), Rejection> {
         let arrival = Arrival {
             criticality: Criticality::Critical,
             kind: Kind { route: 1, customer },
@@ -67,11 +67,14 @@ impl Task {
             cohort: None,
             is_retry: false,
         };
-        let (entry, _) = self.gate.ask_for(now, &customer.to_be_bytes(), &arrival, rng);
-        let Some(entry) = entry else { return false };
-        self.work += COST;
-        self.running.push_back((self.seen.cpu + self.work, entry));
-        true
+        match self.gate.ask_for(now, &customer.to_be_bytes(), &arrival, rng) {
+            (Some(entry), _) => {
+                self.work += COST;
+                self.running.push_back((self.seen.cpu + self.work, entry));
+                Ok(())
+            }
+            (None, shed) => Err(shed.expect("a reason").reason),
+        }
     }
 
     /// The report that is due, with the owner's numbers.
@@ -119,7 +122,7 @@ fn first_task(soft: [Option<u64>; 2], demand: u64) -> ([f64; 2], usize) {
             task.work(now);
             for customer in if at == 0 { &[FEW, ALL][..] } else { &[ALL] } {
                 for _ in 0..demand {
-                    let is_served = task.ask(now, *customer, &mut rng);
+                    let is_served = task.ask(now, *customer, &mut rng).is_ok();
                     if at == 0 && ms >= 20_000 && is_served {
                         served[*customer as usize - 1] += COST / 20.0;
                     }
@@ -161,6 +164,42 @@ fn soft_limit_binds_nothing_while_there_is_enough_cpu() {
         let now = Timestamp::ZERO + Duration::from_millis(ms);
         task.work(now);
         // Half of the core.
-        assert!(ms % 2 == 0 || task.ask(now, FEW, &mut rng), "{ms} ms");
+        assert!(ms % 2 == 0 || task.ask(now, FEW, &mut rng).is_ok(), "{ms} ms");
     }
+}
+
+/// Twice the CPU is asked of the first `busy` of four tasks, for 4 s. Returns the reason of the last refusal.
+fn refused(busy: usize) -> Rejection {
+    let mut owner = Owner::new(Timestamp::ZERO, OwnerConfig::default());
+    let limits = Limits::default();
+    let mut tasks: Vec<Task> = (0..TASKS).map(|_| Task::new(&mut owner, limits.clone())).collect();
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    let mut last = None;
+    for ms in 0..4_000_u64 {
+        let now = Timestamp::ZERO + Duration::from_millis(ms);
+        for (at, task) in tasks.iter_mut().enumerate() {
+            task.work(now);
+            for _ in 0..if at < busy { 2 } else { 0 } {
+                last = task.ask(now, ALL, &mut rng).err().or(last);
+            }
+            if let Some(report) = task.report(now) {
+                let answer = owner.report(now, task.id, &report).expect("in order");
+                task.assign(now, answer);
+            }
+        }
+    }
+    assert_eq!(owner.overloaded() as usize, busy);
+    for task in &tasks {
+        owner.leave(task.id);
+    }
+    assert_eq!(owner.overloaded(), 0, "nothing is known of tasks that left");
+    last.expect("one was refused")
+}
+
+#[test]
+fn retries_are_advised_against_when_most_tasks_lack_cpu() {
+    assert_eq!([1, 2, 3, 4].map(refused), {
+        use Rejection::{Overloaded, OverloadedNoRetry};
+        [Overloaded, Overloaded, OverloadedNoRetry, OverloadedNoRetry]
+    });
 }
