@@ -14,6 +14,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use hashbrown::HashTable;
 
@@ -24,6 +25,8 @@ use crate::{Criticality, Timestamp};
 
 /// The key of requests without a customer.
 const NOBODY: u64 = 0;
+/// The time in which an owner learns that there is none before it, and a second for the first rates.
+const START: Duration = Duration::from_secs(6);
 /// Accounts that are searched for an idle one at a time.
 const SEARCHED: usize = 8;
 
@@ -158,6 +161,7 @@ struct Known {
 pub struct Limiter {
     holder: Holder,
     limits: Limits,
+    begun: Timestamp,
     /// The number of the last owner.
     epoch: u64,
     /// Indices of `known`, by key.
@@ -178,6 +182,7 @@ impl Limiter {
         Self {
             holder: Holder::new(now),
             limits: Limits::default(),
+            begun: now,
             epoch: 0,
             index: HashTable::new(),
             known: Vec::new(),
@@ -288,6 +293,13 @@ impl Limiter {
     #[must_use]
     pub fn fallback(&self) -> Fallback {
         self.holder.fallback()
+    }
+
+    /// Whether rates are not known yet, after a start. An account for all requests of a service refuses nothing then:
+    /// no other task would serve them.
+    #[must_use]
+    pub fn is_starting(&self, now: Timestamp) -> bool {
+        now.since(self.begun) < START
     }
 
     /// The task refuses a request for lack of CPU.
@@ -450,7 +462,6 @@ fn introduce(known: &mut [Option<Known>], customers: impl Iterator<Item = Custom
 mod tests {
     extern crate std;
 
-    use core::time::Duration;
     use std::format;
 
     use super::*;

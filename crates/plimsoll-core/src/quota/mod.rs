@@ -16,6 +16,7 @@
 //! - [`Account`] decides on the requests of one customer at one task.
 //! - [`Limiter`] has the accounts of all customers at a task, by name.
 //! - [`CountingTask`] stands for a proxy that reports counts and takes token buckets.
+//! - [`Buckets`] keep limits that callers state with their requests.
 //! - [`Rollout`] lets one task try new limits before all.
 //! - [`Rule`] is the formula of rates, and [`soft`] that of shares.
 //!
@@ -27,6 +28,7 @@
 
 mod account;
 mod bucket;
+mod buckets;
 mod coarse;
 mod counting;
 mod holder;
@@ -41,6 +43,7 @@ mod tests;
 
 pub use account::{Account, Refusal};
 pub use bucket::Bucket;
+pub use buckets::{BucketAnswer, BucketRequest, Buckets};
 pub use counting::{Allowance, CountingTask, Usage};
 pub use holder::{AssignmentError, Fallback, Holder};
 pub use limiter::{

@@ -10,12 +10,11 @@
 //! The customer is the entry `customer` of a descriptor. Without it, or without a limit, a descriptor is OK.
 //! A descriptor with a limit of its own has a bucket for itself.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use plimsoll_core::quota::{Bucket, Limit, Limiter, Limits};
+use plimsoll_core::quota::{BucketAnswer, BucketRequest, Buckets, Limit, Limiter, Limits};
 use plimsoll_core::{Criticality, Timestamp};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -36,10 +35,6 @@ const OVER_LIMIT: i32 = 2;
 const MAX_DESCRIPTORS: usize = 64;
 /// Buckets of descriptors with a limit of their own.
 const MAX_OWN: usize = 4_096;
-/// A bucket that was not used for this time may be replaced: it is full by then, or nearly.
-const OWN_IDLE: std::time::Duration = std::time::Duration::from_secs(600);
-/// After a start nothing is refused for this time: rates are not known yet.
-const START: std::time::Duration = std::time::Duration::from_secs(6);
 /// The name of the account as a task.
 const INSTANCE: &str = "rate-limit-service";
 /// The account believes its own demand.
@@ -56,9 +51,8 @@ struct Stream {
 struct State {
     limiter: Limiter,
     stream: Option<Stream>,
-    own: HashMap<u64, (Bucket, Timestamp)>,
+    own: Buckets,
     rng: Pcg64Mcg,
-    begun: Timestamp,
 }
 
 /// See the [module](self).
@@ -79,7 +73,7 @@ impl RateLimits {
     pub(crate) fn new(now: Timestamp) -> Self {
         let keys = RandomState::new();
         let rng = Pcg64Mcg::seed_from_u64(keys.hash_one("draws"));
-        let state = State { limiter: Limiter::new(now), stream: None, own: HashMap::new(), rng, begun: now };
+        let state = State { limiter: Limiter::new(now), stream: None, own: Buckets::new(MAX_OWN), rng };
         Self { state: Mutex::new(state), keys }
     }
 
@@ -125,9 +119,10 @@ impl RateLimits {
         let name = descriptor.entries.iter().find(|entry| entry.key == CUSTOMER).map(|entry| entry.value.as_bytes());
         let Some(name) = name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME) else { return Counted::Free };
         let key = self.key(name);
-        let State { limiter, rng, begun, .. } = state;
+        let State { limiter, rng, .. } = state;
         let Some(id) = limiter.enter_account(now, key, name) else { return Counted::Free };
         let draw = f64::from(rng.next_u32()) / f64::from(u32::MAX);
+        let is_starting = limiter.is_starting(now);
         let (account, criticality) = (limiter.account(id), Criticality::default());
         let decided = match unit {
             Unit::Requests => {
@@ -144,7 +139,7 @@ impl RateLimits {
             Unit::Requests => Unit::REQUEST,
             Unit::Cpus => 1.0,
         };
-        let is_free = account.is_dry_run() || now.since(*begun) < START;
+        let is_free = account.is_dry_run() || is_starting;
         let code = if decided.is_err() && !is_free { OVER_LIMIT } else { OK };
         let Some(limit) = account.limit() else { return Counted::Free };
         let ((level, depth), rate) = (account.level(now), account.rate());
@@ -172,26 +167,15 @@ impl RateLimits {
             6 => 365.0 * 86_400.0,
             _ => return Counted::Free,
         };
-        let (depth, key) = (f64::from(limit.hits_per_unit), self.keys.hash_one(entries));
+        let (depth, key) = (f64::from(limit.hits_per_unit), self.keys.hash_one(entries).max(1));
         let rate = depth / seconds;
-        if state.own.len() >= MAX_OWN && !state.own.contains_key(&key) {
-            state.own.retain(|_, (_, used)| now.since(*used) < OWN_IDLE);
-        }
-        // Further descriptors share one bucket.
-        let key = if state.own.len() >= MAX_OWN && !state.own.contains_key(&key) { 0 } else { key };
-        let (bucket, used) = state.own.entry(key).or_insert_with(|| (Bucket::full(now, rate, depth), now));
-        bucket.set(now, rate, depth);
-        *used = now;
-        let level = bucket.level(now);
-        let is_over = match unit {
-            Unit::Requests => level < hits,
-            Unit::Cpus => hits == 0.0 && level <= 0.0,
+        let request = match unit {
+            Unit::Requests => BucketRequest::Take(hits),
+            Unit::Cpus if hits == 0.0 => BucketRequest::Check,
+            Unit::Cpus => BucketRequest::Charge(hits),
         };
-        if !is_over {
-            bucket.take(hits);
-        }
-        let code = if is_over { OVER_LIMIT } else { OK };
-        let level = bucket.level(now);
+        let BucketAnswer { is_admitted, level } = state.own.ask(now, key, rate, depth, request);
+        let code = if is_admitted { OK } else { OVER_LIMIT };
         Counted::Checked(status(code, Some(limit), level, depth, rate))
     }
 
