@@ -34,6 +34,10 @@ const STARVED_INTERVAL: Duration = Duration::from_millis(20);
 /// Time between two sweeps for each task of the customer, so that sweeps take a bounded part of a core.
 const SWEEP_PER_TASK: Duration = Duration::from_micros(50);
 
+/// Room for more tasks: at least so many, and one in so many of those that are there. A vector alone would double.
+const LEAST_MORE: usize = 4;
+const MORE: usize = 16;
+
 /// A task at a customer: 28 bytes, as there are ten millions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -119,6 +123,9 @@ impl Customer {
         self.held += u64::from(held);
         self.reported += if is_new { u64::from(held) } else { 0 };
         let used = Coarse::default();
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact(LEAST_MORE.max(self.entries.len() / MORE));
+        }
         self.entries.push(Entry { task, demand: Default::default(), used, held, rate: held, number: 0 });
         let (place, mut demand) = (self.entries.len() - 1, [0; LEVELS]);
         demand[Criticality::default().rank()] = u64::from(held);
