@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use parking_lot::{Mutex, RwLock};
-use plimsoll::server::{DrainEnd, Lifecycle, ServeConfig, ServerLayer, serve, serve_tls};
+use plimsoll::server::{DrainConfig, DrainEnd, Lifecycle, ServeConfig, ServerLayer, serve, serve_tls};
 use plimsoll_core::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
@@ -34,6 +34,8 @@ use crate::tls::Ports;
 
 /// Time for the first message of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the drain, since streams of tasks never end by themselves. Tasks have leases.
+const DRAIN: Duration = Duration::from_secs(2);
 /// The path that answers whether the server takes streams.
 const READINESS: &str = "/readyz";
 
@@ -165,6 +167,7 @@ impl Server {
         let for_tasks = tls.as_ref().map(|ports| Arc::clone(&ports.tasks));
         let tasks = async {
             let mut config = ServeConfig::default();
+            config.drain = DrainConfig { drain: DRAIN, ..DrainConfig::default() };
             match for_tasks {
                 None => serve([listening.tasks], rpc, layer, config).await,
                 Some(tls) => {
