@@ -61,7 +61,11 @@ impl UnaryService<RateLimitRequest> for RateLimit {
         let (services, request) = (&self.0, request.into_inner());
         let now = services.now();
         let answer = match hosted(services, &request.domain, &caller) {
-            Err(status) if status.code() == Code::PermissionDenied => return std::future::ready(Err(status)),
+            Err(status) if status.code() == Code::PermissionDenied => {
+                // One for each request of Envoy's clients: too many for the log.
+                tracing::debug!(service = request.domain, error = status.message(), "Envoy refused");
+                return std::future::ready(Err(status));
+            }
             Ok(hosted) => {
                 let limits = services.rate_limits(&request.domain, &hosted, |limits| {
                     tokio::spawn(tick(Arc::clone(services), Arc::downgrade(&hosted), Arc::clone(limits)));
@@ -166,7 +170,11 @@ impl Open {
             self.domain.clone_from(&message.domain);
         }
         // The right may be lost while the stream lasts.
-        let hosted = hosted(&self.services, &self.domain, &self.caller)?;
+        let hosted = hosted(&self.services, &self.domain, &self.caller).inspect_err(|status| {
+            if status.code() == Code::PermissionDenied {
+                tracing::warn!(service = self.domain, error = status.message(), "Envoy refused");
+            }
+        })?;
         let (task, assignments) = match &mut self.task {
             Some(task) => task,
             none => {
@@ -190,9 +198,7 @@ fn hosted(services: &Services, domain: &str, caller: &Caller) -> Result<Arc<Host
         let known: Vec<String> = services.all().into_keys().collect();
         Status::not_found(format!("domain: no service {domain:?} here; there are: {}", known.join(", ")))
     })?;
-    hosted.may_report(domain, caller).inspect_err(|denied| {
-        tracing::debug!(service = domain, error = %denied, "Envoy refused");
-    })?;
+    hosted.may_report(domain, caller)?;
     Ok(hosted.front().unwrap_or(hosted))
 }
 
