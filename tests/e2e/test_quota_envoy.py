@@ -1,42 +1,13 @@
 """Limits of customers over several Envoys, by `plimsoll quota`: the files of examples/envoy with a real Envoy."""
 
-import os
-import pathlib
-import sysconfig
-
 import pytest
 
+from harness.envoy import EXAMPLES, Envoy
 from harness.fleet import Fleet, Load, QuotaServer, RunningLoad
-from harness.process import Process, free_port, wait_until
+from harness.process import wait_until
 
 # A shift of the load is measured.
 pytestmark = pytest.mark.alone
-
-EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "envoy"
-ENVOY = pathlib.Path(sysconfig.get_path("purelib")) / "envoy" / "_bin" / "envoy"
-
-
-class Envoy(Process):
-    """An Envoy with a file of examples/envoy, at other ports."""
-
-    def __init__(self, fleet: Fleet, name: str, file: str, backend: str, quota: str) -> None:
-        self.port = free_port()
-        text = (EXAMPLES / file).read_text()
-        for before, after in [("8080", str(self.port)), ("9001", backend.split(":")[1]), ("9800", quota.split(":")[1])]:
-            assert f"port_value: {before}" in text
-            text = text.replace(f"port_value: {before}", f"port_value: {after}")
-        path = fleet.directory / f"{name}.yaml"
-        path.write_text(text)
-        os.chmod(ENVOY, 0o755)
-        command = [str(ENVOY), "-c", str(path), "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"]
-        super().__init__(name, command, fleet.directory)
-        fleet.processes.append(self)
-        self.wait_for_port(self.port)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
-
 
 def server_of(fleet: Fleet) -> QuotaServer:
     body = (EXAMPLES / "quota.toml").read_text()
@@ -58,7 +29,7 @@ def good(*loads: Load) -> int:
 def test_envoys_share_the_limit_and_follow_the_load(fleet: Fleet) -> None:
     server = server_of(fleet)
     backend = fleet.backend("--cost", "fixed:10us")
-    one, two = (Envoy(fleet, name, "rlqs.yaml", backend.address, server.address) for name in ("one", "two"))
+    one, two = (Envoy(fleet, name, "rlqs.yaml", [backend.address], server.address) for name in ("one", "two"))
     # 160 requests a second, four fifths at one, and 100 are the limit.
     first = [load(fleet, one, 128, 17), load(fleet, two, 32, 17)]
     [each.result() for each in first]
@@ -97,7 +68,7 @@ def test_envoy_charges_the_cost_that_the_backend_tells(fleet: Fleet) -> None:
     server = fleet.quota("--service", "shop", "--limit", "acme=0.2")
     emulated = ["--emulate", "fcfs", "--cores", "4", "--cost", "fixed:2ms", "--protect", "--cost-header"]
     backend = fleet.backend(*emulated)
-    envoy = Envoy(fleet, "one", "rls-cpu.yaml", backend.address, server.address)
+    envoy = Envoy(fleet, "one", "rls-cpu.yaml", [backend.address], server.address)
     # 100 requests a second fit, and 200 come.
     warm = load(fleet, envoy, 200, 12)
     assert load(fleet, envoy, 20, 5, "stranger").result().failed == 0, "an unknown descriptor passes"
@@ -105,3 +76,30 @@ def test_envoy_charges_the_cost_that_the_backend_tells(fleet: Fleet) -> None:
     used = good(load(fleet, envoy, 200, 15).result()) * 0.002 / 15
     print("cpu", used)
     assert 0.19 < used < 0.21, used
+
+
+def test_limit_in_cpus_is_one_in_requests_by_the_mean_cost(fleet: Fleet) -> None:
+    server = fleet.quota("--service", "shop", "--limit", "acme=2")
+    emulated = ["--emulate", "fcfs", "--cores", "4", "--protect", "--quota", server.address, "--quota-service", "shop"]
+    # Requests take turns at two backends, so one costs 20 ms on average: 100 requests a second fit, and 200 come.
+    backends = [fleet.backend(*emulated, "--cost", cost) for cost in ("fixed:10ms", "fixed:30ms")]
+    server.wait_for_tasks(2, "shop")
+    envoy = Envoy(fleet, "one", "rlqs.yaml", [backend.address for backend in backends], server.address)
+    warm = load(fleet, envoy, 200, 20)
+
+    def envoys() -> list[dict]:
+        of = server.service("shop").get("envoys") or {"customers": []}
+        return [customer for customer in of["customers"] if customer["customer"] == "acme" and customer["cut"]]
+
+    wait_until("the limit of the Envoy is in force", envoys, 20)
+    warm.result()
+    # What the Envoy admits reaches a backend, which may refuse it by its own part of the limit.
+    sent = "cluster.backends.upstream_rq_total"
+    before = envoy.stat(sent)
+    counted = load(fleet, envoy, 200, 20).result()
+    rate = (envoy.stat(sent) - before) / 20
+    print("admitted", rate, "answered", counted.by_backend, envoys())
+    assert 91 < rate < 109, rate
+    assert set(counted.by_backend) == {backend.address for backend in backends}, counted.by_backend
+    # The unknown cost of a customer is no limit.
+    assert load(fleet, envoy, 20, 5, "stranger").result().failed == 0

@@ -1,6 +1,7 @@
 """`plimsoll quota` beyond one machine: TLS, and rights by the names in certificates."""
 
 import json
+import pathlib
 import signal
 import socket
 import ssl
@@ -12,7 +13,7 @@ import grpc
 import pytest
 
 from harness.certificates import Authority, Certificate
-from harness.fleet import PLIMSOLL, Backend, Fleet, Proxy
+from harness.fleet import PLIMSOLL, UNTIL_FINISHED, Backend, Fleet, Proxy, finish
 from harness.process import run, wait_until
 
 # Rates follow the load within some tens of milliseconds, which need a free core.
@@ -23,11 +24,16 @@ SHOP, OTHER, SRE = "spiffe://td/shop/a", "spiffe://td/other", "spiffe://td/sre"
 
 
 class Site:
-    """A quota server with TLS for the service `shop`, and certificates for each role."""
+    """A quota server with TLS for the service `shop`, and certificates for each role.
 
-    def __init__(self, fleet: Fleet, limit: float = 0):
-        self.fleet = fleet
+    `service` are further settings of the service.
+    """
+
+    def __init__(self, fleet: Fleet, limit: float = 0, service: str = ""):
+        self.fleet, self.service = fleet, service
         self.authority = Authority(fleet.directory, "fleet")
+        # The one that vouches for the server.
+        self.trusted = self.authority
         self.stranger = Authority(fleet.directory, "stranger")
         self.server_files = self.issue_server()
         self.shop = self.authority.issue("shop", f"URI:{SHOP}", "DNS:a.shop.internal")
@@ -52,6 +58,7 @@ client_ca = "{self.authority.certificate}"
 client_certificate = "required"
 [services.shop]
 reporters = ["{reporters}"]
+{self.service}
 [services.shop.customers.acme]
 hard_limit = {limit}
 """
@@ -78,7 +85,7 @@ hard_limit = {limit}
         data = None if body is None else json.dumps(body).encode()
         asked = urllib.request.Request(url, data=data, method=method)
         try:
-            with urllib.request.urlopen(asked, timeout=5, context=self.authority.client_context(client)) as answer:
+            with urllib.request.urlopen(asked, timeout=5, context=self.trusted.client_context(client)) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -269,6 +276,106 @@ key = "{site.shop.key}"
     site.wait_for_tasks(1)
     wait_until("all are refused", lambda: site.refused(proxy) == 1, 20)
     assert site.refused(proxy, "web=1") == 0
+
+
+class Sidecar:
+    """A proxy as a task of the service, with a load of a customer without a limit that runs through all reloads."""
+
+    def __init__(self, site: Site):
+        self.site = site
+        backend = site.fleet.backend("--cost", "fixed:2ms")
+        inbound = f"[clusters.main.inbound]\npid = {backend.pid}\ncpus = 1.0\n"
+        self.proxy = site.fleet.proxy([backend.address], listener='customer_header = "x-customer"', further=inbound)
+        self.path = next(site.fleet.directory.glob("plimsoll-*.toml"))
+        self.text = self.path.read_text()
+        self.proxy.admin.wait_for_healthy(1)
+        seen = "plimsoll_inbound_process_seen"
+        wait_until("the process is seen", lambda: self.proxy.admin.metric(seen, cluster="main") == 1)
+        arguments = ["--rate", "50", "--duration", UNTIL_FINISHED, "--customers", "web=1"]
+        self.web = site.fleet.load(self.proxy.url, *arguments)
+
+    def reload(self, authority: pathlib.Path) -> None:
+        """Has the proxy trust this authority."""
+        before = self.proxy.output().count("config reloaded")
+        self.path.write_text(f"""{self.text}
+[quota]
+servers = ["localhost:{self.site.server.port}"]
+service = "shop"
+[quota.tls]
+ca = "{authority}"
+certificate = "{self.site.shop.certificate}"
+key = "{self.site.shop.key}"
+""")
+        self.proxy.signal(signal.SIGHUP)
+        wait_until("the reload", lambda: self.proxy.output().count("config reloaded") > before)
+
+    def connected(self) -> int:
+        return self.proxy.output().count("quota server connected")
+
+    def refused(self) -> float:
+        """The part of a second's requests of acme that is refused; it asks for four times its limit."""
+        arguments = ["--rate", "100", "--arrival", "uniform", "--duration", "1s", "--customers", "acme=1"]
+        done = self.site.fleet.load_now(self.proxy.url, *arguments)
+        return done.failed / done.requests
+
+
+def test_proxy_joins_anew_when_a_reload_changes_its_trust(site: Site) -> None:
+    ports = (site.server.port, site.server.admin.port)
+    site.reload(site.text(*ports, 0.05))
+    sidecar = Sidecar(site)
+    assert sidecar.refused() == 0
+    sidecar.reload(site.authority.certificate)
+    site.wait_for_tasks(1)
+    wait_until("the limit is in force", lambda: sidecar.refused() > 0.5, 20)
+    assert (site.streams("joined"), sidecar.connected()) == (1, 1)
+
+    # The same authority at another path is no other trust: the stream lives on.
+    moved = site.fleet.directory / "moved.pem"
+    moved.write_bytes(site.authority.certificate.read_bytes())
+    sidecar.reload(moved)
+    assert sidecar.refused() > 0.5
+
+    # Another authority vouches for the server from now on. Its open streams go on until the trust of the proxy changes.
+    second = Authority(site.fleet.directory, "second")
+    site.server_files = second.issue("quota-of-second", "DNS:localhost", "IP:127.0.0.1")
+    site.reload(site.text(*ports, 0.05))
+    site.trusted = second
+    assert (site.streams("joined"), sidecar.connected(), site.tasks()) == (1, 1, 1)
+    sidecar.reload(second.certificate)
+    wait_until("it joins anew", lambda: site.streams("joined") == 2)
+    wait_until("it knows", lambda: sidecar.connected() == 2)
+    assert site.tasks() == 1, "the former stream has ended"
+    # At once, since the gate keeps its rates.
+    assert sidecar.refused() > 0.5
+
+    # A wrong authority: no stream, and the limit holds by the lease.
+    sidecar.reload(site.stranger.certificate)
+    cause = "no TLS with the server: invalid peer certificate: UnknownIssuer"
+    wait_until("the cause is logged", lambda: cause in sidecar.proxy.output())
+    assert "quota server unreachable: limits hold by leases" in sidecar.proxy.output()
+    wait_until("the server knows", lambda: site.tasks() == 0)
+    assert sidecar.refused() > 0.5
+    assert site.failed("client-certificate") == 0 and site.streams("joined") == 2
+
+    sidecar.reload(second.certificate)
+    wait_until("it joins again", lambda: site.tasks() == 1)
+    assert sidecar.refused() > 0.5
+    (web,) = finish(sidecar.proxy, sidecar.web)
+    assert web.failed == 0 and web.requests > 300, web.raw["groups"]["by_customer"]
+
+
+def test_probes_need_a_certificate(site: Site) -> None:
+    for path, text in (("/readyz", "ready\n"), ("/healthz", "ok\n")):
+        assert site.get(path, site.other) == (200, text)
+        for stranger in (None, site.unknown):
+            with pytest.raises((urllib.error.URLError, ConnectionError, ssl.SSLError)):
+                site.get(path, stranger)
+    # At the address for tasks too.
+    with socket.create_connection(("127.0.0.1", site.server.port), timeout=5) as plain:
+        context = site.authority.client_context(site.other, ("http/1.1",))
+        with context.wrap_socket(plain, server_hostname="localhost") as client:
+            client.sendall(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert client.recv(1 << 12).startswith(b"HTTP/1.1 200 ")
 
 
 def test_check_names_what_is_missing(site: Site) -> None:
