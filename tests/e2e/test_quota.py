@@ -237,6 +237,99 @@ def test_limits_change_by_reload_and_by_the_api_for_a_time(fleet: Fleet) -> None
         assert status == expected[0] and expected[1] in answer["error"] and answer["help"], (path_, answer)
 
 
+GROUPED = """
+[services.default.groups.free]
+hard_limit = 0.4
+[services.default.other_customers]
+group = "free"
+[services.default.customers.acme]
+hard_limit = 0.2
+group = "free"
+[services.default.customers.vip]
+hard_limit = 1
+"""
+
+
+def grouped(port: int, admin: int) -> str:
+    return f'listen = "127.0.0.1:{port}"\nadmin.listen = "127.0.0.1:{admin}"\n{GROUPED}'
+
+
+def test_group_has_its_limit_over_all_backends_and_others_notice_nothing(fleet: Fleet) -> None:
+    server, _ = fleet.quota_with(grouped)
+    some = backends(fleet, server, 2)
+    server.wait_for_tasks(2)
+
+    def loads(seconds: int) -> list[Load]:
+        # Acme asks for 0.4 CPUs, twice its own limit, web for 0.4 and the vip for 0.2, most of them at one backend.
+        mix = "acme=2,web=2,vip=1"
+        running = [load(fleet, backend, rate, seconds, "--customers", mix) for backend, rate in zip(some, (400, 100))]
+        return [each.result() for each in running]
+
+    loads(4)
+    results = loads(7)
+    acme, web = used(results, "acme", 7), used(results, "web", 7)
+    # The bound in docs/quotas.md over 7 s. The requests of the group are 2,800; five standard deviations are a tenth.
+    assert 0.36 < acme + web < 0.4 + (0.6 * 0.4 + 22 * COST) / 7, (acme, web)
+    # Within the group acme counts with its own limit: 0.2 of 0.6 CPUs.
+    assert 0.26 < acme / (acme + web) < 0.42, (acme, web)
+    assert shed(results, "vip") == 0
+    url = f"{server.admin.url}/api/v1/quota/default"
+    (state,) = server.service()["groups"]
+    assert state["group"] == "free" and "customer" not in state and 0.4 < state["offered_cpus"] < 0.75, state
+    assert state["held_cpus"] <= 0.4 and state["cut"]["criticality"] == "critical", state
+    status, state = request(f"{url}/groups/free")
+    assert status == 200 and len(state["holders"]) == 2, state
+    assert server.customer("acme")["group"] == "free" and "group" not in server.customer("vip")
+    assert server.admin.metric("plimsoll_quota_group_limit_cpus", service="default", group="free") == 0.4
+
+    # An operator lifts the limit of the group. Acme keeps its own.
+    status, state = request(f"{url}/groups/free/limit?for=1h", "PUT", {"hard_limit": 4})
+    assert status == 200 and state["limit_cpus"] == 4 and state["limit_ends_in_s"] > 3_500, state
+    loads(3)
+    results = loads(4)
+    assert shed(results, "web") < 0.01 and 0.3 < shed(results, "acme") < 0.7, results
+    status, state = request(f"{url}/groups/free/limit", "DELETE")
+    assert status == 200 and state["limit_cpus"] == 0.4 and state["limit_ends_in_s"] is None, state
+    for name, method, body, expected in [
+        ("groups/paid", "GET", None, (404, 'no group "paid" is known')),
+        ("groups/paid/limit", "PUT", {"hard_limit": 4}, (404, 'no group "paid" is known')),
+        ("groups/free/limit", "DELETE", None, (404, 'the limit of "free" was not changed by API')),
+        ("groups/free/limit", "POST", {}, (405, "this page does not take this method")),
+        ("teams/free", "GET", None, (404, "there is no page")),
+    ]:
+        status, answer = request(f"{url}/{name}", method, body)
+        assert status == expected[0] and expected[1] in answer["error"] and answer["help"], (name, answer)
+
+
+def test_refusal_by_a_group_names_it(fleet: Fleet) -> None:
+    server, _ = fleet.quota_with(lambda port, admin: grouped(port, admin).replace("hard_limit = 0.4", "hard_limit = 0.1"))
+    backend = fleet.backend("--cost", "fixed:2ms")
+    further = f"""
+[clusters.main.inbound]
+pid = {backend.pid}
+cpus = 1.0
+[quota]
+servers = ["{server.address}"]
+service = "default"
+"""
+    proxy = fleet.proxy([backend.address], listener='customer_header = "x-customer"', further=further)
+    proxy.admin.wait_for_healthy(1)
+    wait_until("the process is seen", lambda: proxy.admin.metric("plimsoll_inbound_process_seen", cluster="main") == 1)
+    server.wait_for_tasks(1)
+    for _ in range(2):
+        counted = fleet.load_now(proxy.url, "--rate", "100", "--duration", "3s", "--customers", "web=1")
+    assert 0.2 < counted.failed / counted.requests < 0.8, counted.raw
+    ask = [PLIMSOLL, "explain", "--admin", proxy.admin.url.removeprefix("http://")]
+    refused = json.loads(run([*ask, "--customer", "web", "--json"], 20).stdout)["requests"][0]
+    assert refused["gate"]["fleet_group"] == "free", refused
+    told = run([*ask, refused["id"]], 20).stdout
+    assert "quota: limit of group free over the fleet: " in told and "of 0.1 CPUs" in told, told
+    (cluster,) = proxy.admin.json("/api/v1/throttling")["clusters"]
+    (web,) = (of for of in cluster["customers"] if of["name"] == "web")
+    assert web["fleet_group"]["name"] == "free" and web["fleet_group"]["fleet_limit_cpus"] == 0.1, web
+    assert "fleet_limit_cpus" not in web, "it has no limit of its own"
+
+
 def test_limit_that_breaks_two_tasks_reaches_no_other(fleet: Fleet) -> None:
     server = fleet.quota("--limit", "acme=4")
     some = backends(fleet, server, 4)
@@ -274,6 +367,10 @@ def test_file_is_checked_and_printed(fleet: Fleet) -> None:
     assert done.returncode == 1, done
     for text in ['listen: ":9800" is not an address', "services.shop.customers.acme.hard_limit: is not a number of CPUs"]:
         assert text in done.stderr, done.stderr
+    path.write_text(file(False, 2) + 'group = "free"\n')
+    done = run([PLIMSOLL, "check", "-c", str(path)])
+    assert done.returncode == 1 and 'there is no group "free" in this service' in done.stderr, done
+    assert "add [services.shop.groups.free] with hard_limit" in done.stderr, done
     done = run([PLIMSOLL, "quota"])
     assert done.returncode == 2 and "--limit NAME=CPUS" in done.stderr, done
     done = run([PLIMSOLL, "quota", "--limit", "acme=1", "--listen", "0.0.0.0:0"])

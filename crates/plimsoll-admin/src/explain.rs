@@ -169,13 +169,13 @@ pub struct GateExplained {
 }
 
 /// Both sides of a refusal by a limit over the fleet.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct FleetExplained {
-    /// The customer's limit over all tasks, in CPUs.
+    /// The limit over all tasks, in CPUs.
     pub fleet_limit_cpus: f64,
     /// The part of it that this task may use.
     pub fleet_rate_cpus: f64,
-    /// CPUs that the customer asks for at all tasks. `null`: not known.
+    /// CPUs that the customer, or its group, asks for at all tasks. `null`: not known.
     pub fleet_demand_cpus: Option<f64>,
     /// CPUs that it uses at all tasks.
     pub fleet_used_cpus: Option<f64>,
@@ -185,6 +185,9 @@ pub struct FleetExplained {
     pub fleet_cut_admitted: Option<f32>,
     /// Whether the refusal is only counted.
     pub fleet_dry_run: bool,
+    /// The group whose limit it is; absent for the customer's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet_group: Option<String>,
 }
 
 /// Both sides of a refusal for quota.

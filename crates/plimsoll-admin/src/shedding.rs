@@ -166,6 +166,9 @@ pub struct CustomerView {
     /// Its limit over a fleet.
     #[serde(flatten)]
     pub fleet: Option<FleetView>,
+    /// The same of its group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet_group: Option<FleetGroupView>,
 }
 
 /// A customer's limit over a fleet, and the part of it at this task.
@@ -185,6 +188,16 @@ pub struct FleetView {
     pub fleet_cut: Option<&'static str>,
     /// The admitted part of that criticality.
     pub fleet_cut_admitted: Option<f32>,
+}
+
+/// The limit over a fleet of a customer's group.
+#[derive(Clone, Debug, Serialize)]
+pub struct FleetGroupView {
+    /// The group's name; a long one is cut.
+    pub name: String,
+    /// The limit, and the part of it at this task.
+    #[serde(flatten)]
+    pub standing: FleetView,
 }
 
 impl From<FleetStanding> for FleetView {
@@ -320,6 +333,9 @@ impl From<&Share> for CustomerView {
             soft_limit_cpus: share.quota.share.as_f64(),
             hard_limit_cpus: share.quota.most,
             fleet: share.fleet.map(FleetView::from),
+            fleet_group: share
+                .fleet_group
+                .map(|(name, of)| FleetGroupView { name: name.as_str().to_owned(), standing: of.into() }),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Gate, Mode, Observation, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::quota::{
-    Assignment, CustomerId, Limit, Limiter, Limits, Owner, OwnerConfig, Report, TaskId, UNLIMITED,
+    Assignment, CustomerId, Introduction, Limit, Limiter, Limits, Owner, OwnerConfig, Report, TaskId, UNLIMITED,
 };
 use plimsoll_core::signal::Gauges;
 use plimsoll_core::{Criticality, Rejection, Timestamp};
@@ -80,7 +80,7 @@ impl Task {
     /// The report that is due, with the owner's numbers.
     fn report(&mut self, now: Timestamp) -> Option<Report> {
         let report = self.gate.fleet_limits()?.poll(now)?;
-        for (number, name) in report.names {
+        for Introduction { customer: number, name, .. } in report.names {
             let customer = u64::from_be_bytes(name[..].try_into().expect("eight bytes"));
             self.numbers.insert(number, CustomerId(customer as u32 - 1));
         }
@@ -107,7 +107,7 @@ fn first_task(soft: [Option<u64>; 2], demand: u64) -> ([f64; 2], usize) {
         owner.set_soft_limit(id, soft.is_some());
         named.insert(customer, Limit { soft, ..Limit::new(UNLIMITED) });
     }
-    let limits = Limits { named, others: None };
+    let limits = Limits { named, ..Limits::default() };
     let mut tasks: Vec<Task> = (0..TASKS).map(|_| Task::new(&mut owner, limits.clone())).collect();
     let (mut served, mut messages) = ([0.0; 2], 0);
     let mut rng = Pcg64Mcg::seed_from_u64(7);
@@ -158,7 +158,7 @@ fn shares_are_in_proportion_to_soft_limits() {
 fn soft_limit_binds_nothing_while_there_is_enough_cpu() {
     let mut owner = Owner::new(Timestamp::ZERO, OwnerConfig::default());
     let limit = Limit { soft: Some(1), ..Limit::new(UNLIMITED) };
-    let mut task = Task::new(&mut owner, Limits { named: [(FEW, limit)].into(), others: None });
+    let mut task = Task::new(&mut owner, Limits { named: [(FEW, limit)].into(), ..Limits::default() });
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     for ms in 0..10_000_u64 {
         let now = Timestamp::ZERO + Duration::from_millis(ms);

@@ -7,6 +7,7 @@
 //! | `GET /api/v1/quota/{service}/customers/{name}` | one customer, with the tasks that hold a rate |
 //! | `PUT …/customers/{name}/limit?for=2h` | another limit, for a time |
 //! | `DELETE …/customers/{name}/limit` | ends the change |
+//! | `…/groups/{name}`, `…/groups/{name}/limit` | the same for a group |
 //! | `GET /metrics`, `/healthz`, `/readyz` | as at the proxy |
 
 use std::future::Future;
@@ -16,8 +17,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Extension, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Extension, FromRequestParts, Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
@@ -37,6 +39,7 @@ use crate::config::Unit;
 use crate::hosted::Hosted;
 use crate::limits::{Change, Override, units};
 use crate::metrics;
+use crate::name::{Kind, Name};
 use crate::service::{CustomerView, Service};
 use crate::services::Services;
 use crate::tls::Ports;
@@ -91,8 +94,8 @@ fn router(shared: Shared) -> Router {
         .route("/metrics", get(metrics))
         .route("/api/v1/quota", get(list))
         .route("/api/v1/quota/{service}", get(show))
-        .route("/api/v1/quota/{service}/customers/{name}", get(customer))
-        .route("/api/v1/quota/{service}/customers/{name}/limit", put(set_limit).delete(end_limit))
+        .nest("/api/v1/quota/{service}/customers", named(Kind::Customer))
+        .nest("/api/v1/quota/{service}/groups", named(Kind::Group))
         .fallback(async |uri: Uri| {
             let error = format!("there is no page {:?}", uri.path());
             Problem::new(StatusCode::NOT_FOUND, error, "GET / lists all pages")
@@ -106,12 +109,39 @@ fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
+/// The pages of a customer or a group.
+fn named(kind: Kind) -> Router<Shared> {
+    Router::new()
+        .route("/{name}", get(customer))
+        .route("/{name}/limit", put(set_limit).delete(end_limit))
+        .layer(Extension(kind))
+}
+
+/// The customer or the group of a page.
+struct Named {
+    service: String,
+    name: Name,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let kind = Extension::<Kind>::from_request_parts(parts, state).await;
+        let Extension(kind) = kind.map_err(IntoResponse::into_response)?;
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        let Path((service, name)) = path.map_err(IntoResponse::into_response)?;
+        Ok(Self { service, name: Name::new(kind, name.as_bytes()) })
+    }
+}
+
 const INDEX: &str = "\
 GET    /api/v1/quota                                     all services
 GET    /api/v1/quota/{service}                           one service, with its tasks
 GET    /api/v1/quota/{service}/customers/{name}          one customer, with its tasks
 PUT    /api/v1/quota/{service}/customers/{name}/limit    another limit: ?for=2h, {\"hard_limit\": 4}
 DELETE /api/v1/quota/{service}/customers/{name}/limit    ends the change
+GET    /api/v1/quota/{service}/groups/{name}             one group; /limit as for a customer
 GET    /metrics, /healthz, /readyz
 ";
 
@@ -152,7 +182,11 @@ struct ServiceShown {
     refused_after: Vec<String>,
     /// The limit of each customer without one of its own; `null`: none.
     other_customers_limit_cpus: Option<f64>,
+    /// The group of all of them together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_customers_group: Option<String>,
     customers: Vec<CustomerShown>,
+    groups: Vec<CustomerShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     instances: Option<Vec<InstanceShown>>,
     /// The Envoys before the tasks of a service that counts CPU.
@@ -169,9 +203,15 @@ struct InstanceShown {
     overloaded: bool,
 }
 
+/// A customer, or a group.
 #[derive(Serialize)]
 struct CustomerShown {
-    customer: String,
+    /// Absent for a group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    customer: Option<String>,
+    /// The name of a group, or the group of a customer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
     /// `null`: no limit.
     limit_cpus: Option<f64>,
     /// Its share while tasks have not enough CPU for all; `null`: that of the tasks' settings.
@@ -217,8 +257,13 @@ impl CustomerShown {
         let state = &view.state;
         let cut = (state.cut != Cut::NONE)
             .then(|| CutShown { criticality: Criticality::ALL[state.cut.rank].name(), admitted: state.cut.part });
+        let (customer, group) = match view.name.kind {
+            Kind::Customer => (Some(view.name.shown()), view.group.clone()),
+            Kind::Group => (None, Some(view.name.shown())),
+        };
         Self {
-            customer: view.name.escape_ascii().to_string(),
+            customer,
+            group,
             limit_cpus: view.has_limit().then(|| cpus(unit, state.limit)),
             soft_limit_cpus: view.soft.filter(|_| unit == Unit::Cpus).map(|soft| cpus(unit, soft)),
             offered_cpus: cpus(unit, state.demand.iter().sum()),
@@ -241,6 +286,10 @@ fn names(tasks: &[Arc<str>]) -> Vec<String> {
 fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) -> ServiceShown {
     let service = hosted.lock();
     let config = service.config();
+    let all = |kind| {
+        let heaviest = service.heaviest(kind, MAX_LISTED);
+        heaviest.iter().map(|view| CustomerShown::of(now, config.unit, view)).collect()
+    };
     let instances = with_tasks.then(|| {
         let shown = service.instances();
         shown
@@ -266,7 +315,9 @@ fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) 
             _ => Vec::new(),
         },
         other_customers_limit_cpus: config.other_customers.hard_limit,
-        customers: service.heaviest(MAX_LISTED).iter().map(|view| CustomerShown::of(now, config.unit, view)).collect(),
+        other_customers_group: config.other_customers.group.clone(),
+        customers: all(Kind::Customer),
+        groups: all(Kind::Group),
         instances,
         envoys: None,
     }
@@ -291,26 +342,31 @@ async fn show(State(shared): State<Shared>, form: Form, Path(name): Path<String>
 async fn customer(
     State(shared): State<Shared>,
     form: Form,
-    Path((service, name)): Path<(String, String)>,
+    Named { service, name }: Named,
 ) -> Result<Response, Problem> {
     let hosted = find(&shared, &service)?;
     customer_shown(&shared, form, &hosted.lock(), &name)
 }
 
-fn customer_shown(shared: &Shared, form: Form, service: &Service, name: &str) -> Result<Response, Problem> {
-    let view = service.customer_named(name.as_bytes()).ok_or_else(|| {
-        let help = "a customer without a limit of its own is known while it has demand above 2% of its limit";
-        Problem::new(StatusCode::NOT_FOUND, format!("no customer {name:?} is known"), help)
-    })?;
+fn customer_shown(shared: &Shared, form: Form, service: &Service, name: &Name) -> Result<Response, Problem> {
+    let view = service.named(name).ok_or_else(|| unknown(name))?;
     let unit = service.config().unit;
     let holder = |(instance, demand, held): (Arc<str>, u64, u32)| HolderShown {
         instance: instance.to_string(),
         offered_cpus: cpus(unit, demand),
         held_cpus: cpus(unit, u64::from(held)),
     };
-    let holders = service.holders(name.as_bytes()).into_iter().map(holder).collect();
+    let holders = service.holders(name).into_iter().map(holder).collect();
     let shown = CustomerShown { holders: Some(holders), ..CustomerShown::of(shared.services.now(), unit, &view) };
     Ok(form.json(&shown))
+}
+
+fn unknown(name: &Name) -> Problem {
+    let help = match name.kind {
+        Kind::Customer => "a customer without a limit of its own is known while it has demand above 2% of its limit",
+        Kind::Group => "add the group to the file of the server with its customers, and send SIGHUP",
+    };
+    Problem::new(StatusCode::NOT_FOUND, format!("no {} \"{}\" is known", name.kind.noun(), name.shown()), help)
 }
 
 #[derive(Deserialize)]
@@ -331,7 +387,7 @@ async fn set_limit(
     form: Form,
     client: Client,
     names: Option<Extension<ClientNames>>,
-    Path((service, name)): Path<(String, String)>,
+    Named { service, name }: Named,
     terms: Result<Query<Terms>, QueryRejection>,
     body: Bytes,
 ) -> Result<Response, Problem> {
@@ -339,20 +395,25 @@ async fn set_limit(
     let hosted = find(&shared, &service)?;
     let lasts = lasts(terms)?;
     let limit = limit(&body)?;
-    if name.is_empty() || name.len() > 256 {
-        let error = "the name of a customer has 1 to 256 bytes";
+    if name.bytes.is_empty() || name.bytes.len() > 256 {
+        let error = format!("the name of a {} has 1 to 256 bytes", name.kind.noun());
         return Err(Problem::new(StatusCode::BAD_REQUEST, error, "use the name as requests have it"));
+    }
+    if name.kind == Kind::Group && hosted.lock().named(&name).is_none() {
+        return Err(unknown(&name));
     }
     let now = shared.services.now();
     let to = Override { limit: units(hosted.lock().config().unit, limit), until: now + lasts };
     {
         let service = hosted.lock();
-        if service.overridden() >= MAX_OVERRIDES && !service.is_overridden(name.as_bytes()) {
+        if service.overridden() >= MAX_OVERRIDES && !service.is_overridden(&name) {
             let error = format!("the limits of {MAX_OVERRIDES} customers are changed by API already");
             return Err(Problem::new(StatusCode::CONFLICT, error, "end another change first, or use the file"));
         }
     }
-    tracing::info!(customer = name, limit_cpus = limit, lasts_s = lasts.as_secs(), "limit changed by API");
+    let shown = |kind| (name.kind == kind).then(|| name.shown());
+    let (customer, group) = (shown(Kind::Customer), shown(Kind::Group));
+    tracing::info!(customer, group, limit_cpus = limit, lasts_s = lasts.as_secs(), "limit changed by API");
     change_limit(&shared, form, &service, &hosted, &name, Some(to)).await
 }
 
@@ -362,10 +423,10 @@ async fn change_limit(
     form: Form,
     service: &str,
     hosted: &Arc<Hosted>,
-    name: &str,
+    name: &Name,
     to: Option<Override>,
 ) -> Result<Response, Problem> {
-    let change = Change::Override(name.as_bytes().into(), to);
+    let change = Change::Override(name.clone(), to);
     let number = hosted.change(|service| service.change(shared.services.now(), change));
     let until = Instant::now() + MAX_WAIT;
     loop {
@@ -391,12 +452,12 @@ async fn end_limit(
     form: Form,
     client: Client,
     names: Option<Extension<ClientNames>>,
-    Path((service, name)): Path<(String, String)>,
+    Named { service, name }: Named,
 ) -> Result<Response, Problem> {
     operator(&shared, client, names).await?;
     let hosted = find(&shared, &service)?;
-    if !hosted.lock().is_overridden(name.as_bytes()) {
-        let error = format!("the limit of {name:?} was not changed by API");
+    if !hosted.lock().is_overridden(&name) {
+        let error = format!("the limit of \"{}\" was not changed by API", name.shown());
         return Err(Problem::new(StatusCode::NOT_FOUND, error, "change the limit of the file, and send SIGHUP"));
     }
     change_limit(&shared, form, &service, &hosted, &name, None).await

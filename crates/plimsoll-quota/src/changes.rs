@@ -10,6 +10,7 @@ use plimsoll_core::quota::Rollout;
 use plimsoll_tls_config::ClientName;
 
 use crate::limits::{Change, ServiceLimits};
+use crate::name::Name;
 
 /// Ends of changes that are remembered.
 const MAX_OUTCOMES: usize = 64;
@@ -107,10 +108,10 @@ impl Changes {
     }
 
     /// The names of limits by operators that are not in force yet.
-    pub(crate) fn overridden(&self) -> BTreeSet<&[u8]> {
+    pub(crate) fn overridden(&self) -> BTreeSet<&Name> {
         let tried = self.next.iter().flat_map(|(limits, _)| limits.overridden());
         let queued = self.queued.iter().filter_map(|change| match change {
-            Change::Override(name, Some(_)) => Some(&**name),
+            Change::Override(name, Some(_)) => Some(name),
             _ => None,
         });
         tried.chain(queued).collect()

@@ -1,5 +1,7 @@
 //! The configuration of a quota server: the addresses, and the limits of each service.
 
+mod groups;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -136,29 +138,47 @@ table! {
         pub other_customers: OtherCustomers = OtherCustomers::default(), table;
         /// Limits by name.
         pub customers: BTreeMap<String, CustomerConfig> = BTreeMap::new(), named;
+        /// Limits of customers together, by the name of their group.
+        pub groups: BTreeMap<String, GroupConfig> = BTreeMap::new(), named;
     }
 }
 
 table! {
     /// The limit of each customer without a table of its own.
-    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[derive(Clone, Debug, PartialEq)]
     #[non_exhaustive]
     pub struct OtherCustomers {
         /// The share of each while tasks have not enough CPU for all, in CPUs over all tasks; the hard limit if left out.
         pub soft_limit: Option<f64> = None, optional_as(SOFT), LIMITED;
         /// In the unit over all tasks; without it there is no limit.
         pub hard_limit: Option<f64> = None, optional_as(CPUS), LIMITED;
+        /// The group of all of them together.
+        pub group: Option<String> = None, optional, LIMITED;
     }
 }
 
 table! {
     /// The limit of one customer.
-    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[derive(Clone, Debug, PartialEq)]
     #[non_exhaustive]
     pub struct CustomerConfig {
         /// Its share while tasks have not enough CPU for all, in CPUs over all tasks; the hard limit if left out.
         pub soft_limit: Option<f64> = None, optional_as(SOFT), LIMITED;
         /// In the unit over all tasks; without it there is no limit.
+        pub hard_limit: Option<f64> = None, optional_as(CPUS), LIMITED;
+        /// Whether its refusals are only counted.
+        pub dry_run: bool = false, value, LIMITED;
+        /// Its group, whose limit holds as well.
+        pub group: Option<String> = None, optional, LIMITED;
+    }
+}
+
+table! {
+    /// The limit of the customers of a group together.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[non_exhaustive]
+    pub struct GroupConfig {
+        /// In the unit over all tasks; a group has to have one.
         pub hard_limit: Option<f64> = None, optional_as(CPUS), LIMITED;
         /// Whether its refusals are only counted.
         pub dry_run: bool = false, value, LIMITED;
@@ -189,7 +209,7 @@ impl PartialEq for Config {
 impl ServiceConfig {
     /// The settings of the owner of Envoys, beside that of the backends.
     pub(crate) fn front(&self) -> Self {
-        Self { lease: self.lease.max(MIN_ENVOY_LEASE), ..self.clone() }
+        Self { lease: self.lease.max(MIN_ENVOY_LEASE), ..self.without_groups() }
     }
 }
 
@@ -321,14 +341,17 @@ fn check(root: &Root, checker: &mut Checker<'_>) {
             let help = "use 60s: Envoy reports every 5 s, and has to keep its limits meanwhile";
             checker.report(format!("{path}.lease"), "is below 30s for a service that counts requests", help);
         }
-        if service.customers.len() > MAX_NAMED {
-            let reason = format!("{} customers, and {MAX_NAMED} are the most", service.customers.len());
+        let limits = service.customers.len() + service.groups.len();
+        if limits > MAX_NAMED {
+            let reason = format!("{limits} customers and groups, and {MAX_NAMED} are the most");
             checker.report(format!("{path}.customers"), reason, "use other_customers for those of one limit");
         }
-        for customer in service.customers.keys() {
-            if customer.is_empty() || customer.len() > MAX_NAME {
-                let path = format!("{path}.customers.{customer}");
-                checker.report(path, "is not the name of a customer", "use 1 to 256 bytes, as requests name it");
+        let customers = service.customers.keys().map(|name| ("customer", name));
+        let groups = service.groups.keys().map(|name| ("group", name));
+        for (kind, name) in customers.chain(groups) {
+            if name.is_empty() || name.len() > MAX_NAME {
+                let help = "use 1 to 256 bytes, for a customer as requests name it";
+                checker.report(format!("{path}.{kind}s.{name}"), format!("is not the name of a {kind}"), help);
             }
         }
         let others =
@@ -338,6 +361,7 @@ fn check(root: &Root, checker: &mut Checker<'_>) {
         for (path, soft, hard) in named.chain([others]) {
             check_soft_limit(&format!("{path}.soft_limit"), soft, hard, service.unit, checker);
         }
+        groups::check(&path, service, checker);
     }
 }
 
@@ -426,6 +450,30 @@ mod tests {
         ] {
             assert!(error.contains(line), "no {line:?} in\n{error}");
         }
+    }
+
+    #[test]
+    fn group_has_a_limit_and_members_or_is_a_problem() {
+        let good = "[services.shop.groups.free]\nhard_limit = 2\n[services.shop.other_customers]\ngroup = \"free\"\n";
+        let config = Config::parse("quota.toml", good).unwrap();
+        assert_eq!(config.services()["shop"].groups["free"].hard_limit, Some(2.0));
+        assert_eq!(config.services()["shop"].other_customers.group.as_deref(), Some("free"));
+        assert_eq!(Config::parse("printed", &config.print()), Ok(config));
+        let text = "[services.shop.groups.free]\ndry_run = true\n[services.shop.groups.paid]\nhard_limit = 2\n\
+                    [services.shop.customers.acme]\nhard_limit = 1\ngroup = \"fee\"\n[services.shop.other_customers]\n\
+                    group = \"free\"\n[services.web]\nunit = \"requests\"\nother_customers.group = \"x\"\n\
+                    [services.web.groups.x]\nhard_limit = 5\n[services.api.groups.paid]\nhard_limit = 2\n";
+        let error = Config::parse("quota.toml", text).unwrap_err().to_string();
+        for line in [
+            "quota.toml:1:23: services.shop.groups.free: is a group without a limit",
+            "services.api.groups.paid: is a group without customers",
+            "quota.toml:7:9: services.shop.customers.acme.group: there is no group \"fee\" in this service",
+            "add [services.shop.groups.fee] with hard_limit, or name one of: free, paid",
+            "services.web.groups.x: is a group of a service that counts requests",
+        ] {
+            assert!(error.contains(line), "no {line:?} in\n{error}");
+        }
+        assert!(!error.contains("services.shop.groups.paid"), "its customer may be the one with the typo\n{error}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Messages of the stream to those of the core, and back. A value that makes no sense is an error that names
 //! the field.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
@@ -63,7 +64,7 @@ pub(crate) fn check_hello(hello: &message::Hello) -> Result<(), Invalid> {
         let most = quota::Holder::MAX_CUSTOMERS;
         return Err(field("hello.holds", format!("{} customers, and {most} are the most", hello.holds.len())));
     }
-    hello.holds.iter().try_for_each(|hold| check_name("hello.holds.name", &hold.name, true))
+    hello.holds.iter().try_for_each(|hold| check_name("hello.holds.name", &hold.name, !hold.is_group))
 }
 
 /// An entry of a report, about the customer with this number at the owner.
@@ -105,12 +106,13 @@ pub(crate) fn assignment(
 
 /// The limits for the core of a task, by the key of each name.
 pub(crate) fn to_limits(limits: &message::Limits, key: impl Fn(&[u8]) -> u64) -> Result<quota::Limits, Invalid> {
-    let message::Limits { tasks, others, named, .. } = limits;
+    let message::Limits { tasks, others, named, groups, .. } = limits;
     if *tasks == 0 {
         return Err(field("limits.tasks", "is 0, and this task is one"));
     }
-    if named.len() > MAX_LIMITS {
-        return Err(field("limits.named", format!("{} limits, and {MAX_LIMITS} are the most", named.len())));
+    let count = named.len() + groups.len();
+    if count > MAX_LIMITS {
+        return Err(field("limits.named", format!("{count} limits, and {MAX_LIMITS} are the most")));
     }
     let limit = |of: &message::Limit| {
         if of.limit > UNLIMITED {
@@ -119,13 +121,42 @@ pub(crate) fn to_limits(limits: &message::Limits, key: impl Fn(&[u8]) -> u64) ->
         if let Some(soft) = of.soft.filter(|soft| *soft > UNLIMITED) {
             return Err(field("limits.soft", format!("{soft} µCPU is more than {UNLIMITED}")));
         }
-        Ok(quota::Limit { limit: of.limit, soft: of.soft, is_dry_run: of.dry_run })
+        let group = of.group.as_ref().map(|group| key(group));
+        Ok(quota::Limit { limit: of.limit, soft: of.soft, is_dry_run: of.dry_run, group })
+    };
+    let groups = to_groups(groups, &key, &limit)?;
+    let limit = |of: &message::Limit| match limit(of)? {
+        quota::Limit { group: Some(group), .. } if !groups.contains_key(&group) => {
+            Err(field("limits.group", "is not among the groups"))
+        }
+        limit => Ok(limit),
     };
     let named = named.iter().map(|of| {
         check_name("limits.named.name", &of.name, true)?;
         Ok((key(&of.name), limit(of)?))
     });
-    Ok(quota::Limits { named: named.collect::<Result<_, Invalid>>()?, others: others.as_ref().map(limit).transpose()? })
+    let (named, others) = (named.collect::<Result<_, Invalid>>()?, others.as_ref().map(limit).transpose()?);
+    Ok(quota::Limits { named, others, groups })
+}
+
+/// The groups, by the key of each name.
+fn to_groups(
+    groups: &[message::Limit],
+    key: &impl Fn(&[u8]) -> u64,
+    limit: &impl Fn(&message::Limit) -> Result<quota::Limit, Invalid>,
+) -> Result<BTreeMap<u64, quota::Group>, Invalid> {
+    let mut all = BTreeMap::new();
+    for of in groups {
+        check_name("limits.groups.name", &of.name, false)?;
+        if of.group.is_some() {
+            return Err(field("limits.groups.group", "is set, and a group is in no other"));
+        }
+        let group = quota::Group { name: of.name.as_slice().into(), limit: limit(of)? };
+        if all.insert(key(&of.name), group).is_some() {
+            return Err(field("limits.groups.name", format!("{} is there twice", of.name.escape_ascii())));
+        }
+    }
+    Ok(all)
 }
 
 /// An assignment for the core of a task.
@@ -189,7 +220,12 @@ pub(crate) fn hello(
     let quota::Introduced { message: quota::Hello { cpus, tasks, holds }, names } = hello;
     // Both are in the same order.
     let holds = holds.iter().zip(names);
-    let holds = holds.map(|(hold, (id, name))| message::Hold { id: id.0, name: name.into_vec(), rate: hold.rate });
+    let holds = holds.map(|(hold, quota::Introduction { customer, name, is_group })| message::Hold {
+        id: customer.0,
+        name: name.into_vec(),
+        rate: hold.rate,
+        is_group,
+    });
     let (service, instance) = (service.to_owned(), instance.to_owned());
     message::Hello { service, instance, cpus, speed, tasks, holds: holds.collect() }
 }
@@ -202,8 +238,10 @@ pub(crate) fn report(epoch: u64, report: quota::Introduced<quota::Report>) -> me
     let mut names = names.into_iter().peekable();
     let entry = |entry: quota::ReportEntry| {
         let quota::ReportEntry { customer, demand, cost, lacking, unused, used } = entry;
-        let name = names.next_if(|(id, _)| *id == customer).map(|(_, name)| name.into_vec());
-        message::ReportEntry { id: customer.0, name, demand: demand.to_vec(), cost, lacking, used, unused }
+        let new = names.next_if(|new| new.customer == customer);
+        let is_group = new.as_ref().is_some_and(|new| new.is_group);
+        let name = new.map(|new| new.name.into_vec());
+        message::ReportEntry { id: customer.0, name, demand: demand.to_vec(), cost, lacking, used, unused, is_group }
     };
     message::Report {
         epoch,

@@ -24,6 +24,7 @@ mod hosted;
 mod limits;
 mod message;
 mod metrics;
+mod name;
 mod server;
 mod service;
 mod services;

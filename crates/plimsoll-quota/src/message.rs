@@ -9,7 +9,7 @@
 //! A task sends `Hello` first, then reports. The owner answers the first message with `Limits`, and sends
 //! them again when one changes. Each report gets an `Assignment`; others follow when rates change.
 //!
-//! A task numbers its customers: the first message that mentions a customer on a stream has its name
+//! A task numbers its customers and groups: the first message that mentions one on a stream has its name
 //! too. Rates are in µCPU (CPU-microseconds of the reference core a second), costs and credits in
 //! CPU-microseconds.
 
@@ -61,6 +61,9 @@ pub(crate) struct Hold {
     pub(crate) name: Vec<u8>,
     #[prost(uint32, tag = "3")]
     pub(crate) rate: u32,
+    /// The name is that of a group.
+    #[prost(bool, tag = "10")]
+    pub(crate) is_group: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -102,6 +105,9 @@ pub(crate) struct ReportEntry {
     pub(crate) used: u64,
     #[prost(uint32, tag = "7")]
     pub(crate) unused: u32,
+    /// The name is that of a group.
+    #[prost(bool, tag = "10")]
+    pub(crate) is_group: bool,
 }
 
 /// A message of the owner.
@@ -132,6 +138,9 @@ pub(crate) struct Limits {
     pub(crate) others: Option<Limit>,
     #[prost(message, repeated, tag = "4")]
     pub(crate) named: Vec<Limit>,
+    /// Of customers together, by the name of their group.
+    #[prost(message, repeated, tag = "10")]
+    pub(crate) groups: Vec<Limit>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -147,6 +156,9 @@ pub(crate) struct Limit {
     /// The share while tasks have not enough CPU for all, in µCPU; absent: that of the task's settings.
     #[prost(uint64, optional, tag = "5")]
     pub(crate) soft: Option<u64>,
+    /// The name of the customer's group. Absent: it is in none.
+    #[prost(bytes = "vec", optional, tag = "10")]
+    pub(crate) group: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,6 +1,7 @@
 //! The metrics of a quota server, in the OpenMetrics text format.
 //!
-//! Customers are many, so each metric of a customer is for the [`TOP`] with the highest demand.
+//! Customers are many, so each metric of a customer is for the [`TOP`] with the highest demand. Groups have metrics of
+//! their own: a sum over customers has no request twice.
 
 use std::fmt;
 
@@ -12,6 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use crate::name::Kind;
 use crate::service::{Counts, CustomerView};
 use crate::services::Services;
 use crate::tls::Ports;
@@ -40,6 +42,7 @@ struct Seen {
     scale: f64,
     counts: Counts,
     customers: Vec<CustomerView>,
+    groups: Vec<CustomerView>,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,8 @@ impl Scrape {
             let (tasks, overloaded) = (service.tasks(), service.overloaded());
             let (is_unsure, counts) = (service.is_unsure(), service.counts());
             let scale = service.config().unit.scale();
-            Seen { name, tasks, overloaded, is_unsure, scale, counts, customers: service.heaviest(TOP) }
+            let [customers, groups] = [Kind::Customer, Kind::Group].map(|kind| service.heaviest(kind, TOP));
+            Seen { name, tasks, overloaded, is_unsure, scale, counts, customers, groups }
         });
         Self(seen.collect())
     }
@@ -134,56 +138,104 @@ const METRICS: &[Metric] = &[
         kind: MetricType::Gauge,
         labels: &["service", "customer"],
         help: "Limit of a customer over all tasks",
-        samples: |seen| by_customer(seen, |of| of.has_limit().then_some(of.state.limit as f64 / seen.scale)),
+        samples: |seen| limits(seen, &seen.customers),
     },
     Metric {
         name: "offered_cpus",
         kind: MetricType::Gauge,
         labels: &["service", "customer", "criticality"],
         help: "Demand of a customer over all tasks, refused requests included",
-        samples: |seen| {
-            let scale = seen.scale;
-            let levels = move |of: &CustomerView| {
-                let (name, demand) = (of.name.escape_ascii().to_string(), of.state.demand);
-                let each = Criticality::ALL.into_iter().zip(demand);
-                each.map(move |(level, demand)| (vec![name.clone(), level.name().to_owned()], demand as f64 / scale))
-            };
-            seen.customers.iter().flat_map(levels).collect()
-        },
+        samples: |seen| offered(seen, &seen.customers),
     },
     Metric {
         name: "used_cpus",
         kind: MetricType::Gauge,
         labels: &["service", "customer"],
         help: "Costs of admitted requests of a customer over all tasks, by the last reports",
-        samples: |seen| by_customer(seen, |of| Some(of.state.used as f64 / seen.scale)),
+        samples: |seen| used(seen, &seen.customers),
     },
     Metric {
         name: "held_cpus",
         kind: MetricType::Gauge,
         labels: &["service", "customer"],
         help: "Sum of the rates that tasks may be using",
-        samples: |seen| by_customer(seen, |of| Some(of.state.held as f64 / seen.scale)),
+        samples: |seen| held(seen, &seen.customers),
     },
     Metric {
         name: "cut",
         kind: MetricType::Gauge,
         labels: &["service", "customer", "criticality"],
         help: "Part of the criticality that is admitted; all below it are refused. Absent: no cut",
-        samples: |seen| {
-            let cut = |of: &CustomerView| {
-                let cut = Some(of.state.cut).filter(|cut| *cut != Cut::NONE)?;
-                let level = Criticality::ALL[cut.rank].name().to_owned();
-                Some((vec![of.name.escape_ascii().to_string(), level], f64::from(cut.part)))
-            };
-            seen.customers.iter().filter_map(cut).collect()
-        },
+        samples: |seen| cuts(&seen.customers),
+    },
+    Metric {
+        name: "group_limit_cpus",
+        kind: MetricType::Gauge,
+        labels: &["service", "group"],
+        help: "Limit of a group over all tasks",
+        samples: |seen| limits(seen, &seen.groups),
+    },
+    Metric {
+        name: "group_offered_cpus",
+        kind: MetricType::Gauge,
+        labels: &["service", "group", "criticality"],
+        help: "Demand of a group over all tasks, without requests that limits of its customers refuse",
+        samples: |seen| offered(seen, &seen.groups),
+    },
+    Metric {
+        name: "group_used_cpus",
+        kind: MetricType::Gauge,
+        labels: &["service", "group"],
+        help: "Costs of admitted requests of a group over all tasks, by the last reports",
+        samples: |seen| used(seen, &seen.groups),
+    },
+    Metric {
+        name: "group_held_cpus",
+        kind: MetricType::Gauge,
+        labels: &["service", "group"],
+        help: "Sum of the rates of a group that tasks may be using",
+        samples: |seen| held(seen, &seen.groups),
+    },
+    Metric {
+        name: "group_cut",
+        kind: MetricType::Gauge,
+        labels: &["service", "group", "criticality"],
+        help: "The same as the cut of a customer",
+        samples: |seen| cuts(&seen.groups),
     },
 ];
 
-fn by_customer(seen: &Seen, value: impl Fn(&CustomerView) -> Option<f64>) -> Vec<Sample> {
-    let samples = seen.customers.iter().filter_map(|of| Some((vec![of.name.escape_ascii().to_string()], value(of)?)));
-    samples.collect()
+fn limits(seen: &Seen, of: &[CustomerView]) -> Vec<Sample> {
+    by_name(of, |of| of.has_limit().then_some(of.state.limit as f64 / seen.scale))
+}
+
+fn offered(seen: &Seen, of: &[CustomerView]) -> Vec<Sample> {
+    let levels = |of: &CustomerView| {
+        let (name, demand, scale) = (of.name.shown(), of.state.demand, seen.scale);
+        let each = Criticality::ALL.into_iter().zip(demand);
+        each.map(move |(level, demand)| (vec![name.clone(), level.name().to_owned()], demand as f64 / scale))
+    };
+    of.iter().flat_map(levels).collect()
+}
+
+fn used(seen: &Seen, of: &[CustomerView]) -> Vec<Sample> {
+    by_name(of, |of| Some(of.state.used as f64 / seen.scale))
+}
+
+fn held(seen: &Seen, of: &[CustomerView]) -> Vec<Sample> {
+    by_name(of, |of| Some(of.state.held as f64 / seen.scale))
+}
+
+fn cuts(of: &[CustomerView]) -> Vec<Sample> {
+    let cut = |of: &CustomerView| {
+        let cut = Some(of.state.cut).filter(|cut| *cut != Cut::NONE)?;
+        Some((vec![of.name.shown(), Criticality::ALL[cut.rank].name().to_owned()], f64::from(cut.part)))
+    };
+    of.iter().filter_map(cut).collect()
+}
+
+fn by_name(of: &[CustomerView], value: impl Fn(&CustomerView) -> Option<f64>) -> Vec<Sample> {
+    of.iter().filter_map(|of| Some((vec![of.name.shown()], value(of)?))).collect()
 }
 
 impl Collector for Scrape {

@@ -1,5 +1,7 @@
 //! One service: the owner of its limits, and the tasks with their streams.
 //!
+//! A group is one more customer of the owner, by a name of its own kind.
+//!
 //! It maps names to the numbers of the owner, and puts messages into the queues of the streams, in the order
 //! in which the owner makes them. A task that does not read its queue loses its stream.
 //!
@@ -28,6 +30,7 @@ use crate::convert::{self, Invalid};
 use crate::dictionary::Dictionary;
 use crate::limits::{Change, Override, ServiceLimits};
 use crate::message::{FromOwner, Hello, Limits, Report, ToTask};
+use crate::name::{Kind, Name};
 
 /// Customers of a service: names come from strangers.
 pub(crate) const MAX_CUSTOMERS: usize = 100_000;
@@ -76,7 +79,7 @@ pub(crate) struct StreamId {
 
 #[derive(Debug)]
 struct Customer {
-    name: Box<[u8]>,
+    name: Name,
     /// Streams that know it.
     streams: u32,
     is_free: bool,
@@ -96,10 +99,12 @@ struct Task {
     stream: Option<Stream>,
 }
 
-/// A customer of a service, for the API.
+/// A customer of a service or a group, for the API.
 #[derive(Clone, Debug)]
 pub(crate) struct CustomerView {
-    pub(crate) name: Box<[u8]>,
+    pub(crate) name: Name,
+    /// The group of a customer.
+    pub(crate) group: Option<String>,
     pub(crate) state: CustomerState,
     pub(crate) soft: Option<u64>,
     pub(crate) is_dry_run: bool,
@@ -152,7 +157,7 @@ pub(crate) struct Service {
     changes: Changes,
     /// Limits that were put in force, for those who follow.
     applied: Option<(Timestamp, ServiceLimits)>,
-    by_name: HashMap<Box<[u8]>, CustomerId>,
+    by_name: HashMap<Name, CustomerId>,
     customers: Vec<Customer>,
     free: Vec<CustomerId>,
     /// Customers that no stream knows any more, and tasks may still hold.
@@ -204,7 +209,7 @@ impl Service {
         let mut dictionary = Dictionary::default();
         let mut holds = Vec::with_capacity(hello.holds.len());
         for hold in &hello.holds {
-            let customer = self.customer(now, &hold.name);
+            let customer = self.customer(now, &Name::reported(hold.is_group, &hold.name));
             if !dictionary.add(hold.id, customer) {
                 // The customers that were added are known to no stream, and are forgotten.
                 return Err(StreamError::Twice(hold.id));
@@ -276,11 +281,11 @@ impl Service {
         }
         for entry in entries {
             let Some(name) = &entry.name else { continue };
-            convert::check_name("report.entries.name", name, true)?;
+            convert::check_name("report.entries.name", name, !entry.is_group)?;
             if dictionary.is_full() {
                 return Err(StreamError::TooMany(entry.id));
             }
-            let customer = self.customer(now, name);
+            let customer = self.customer(now, &Name::reported(entry.is_group, name));
             if !dictionary.add(entry.id, customer) {
                 return Err(StreamError::Twice(entry.id));
             }
@@ -382,8 +387,8 @@ impl Service {
         names.len()
     }
 
-    /// Whether an operator changed the limit of a customer, or is about to.
-    pub(crate) fn is_overridden(&self, name: &[u8]) -> bool {
+    /// Whether an operator changed the limit of a customer or a group, or is about to.
+    pub(crate) fn is_overridden(&self, name: &Name) -> bool {
         self.limits.override_of(name).is_some() || self.changes.overridden().contains(name)
     }
 
@@ -398,13 +403,14 @@ impl Service {
 
     /// The limit of a customer in rate units, and whether refusals are only counted; `None`: no limit.
     pub(crate) fn limit(&self, name: &[u8]) -> Option<(u64, bool)> {
-        let limit = self.limits.of(name).filter(|limit| *limit < UNLIMITED)?;
-        Some((limit, self.limits.is_dry_run(name)))
+        let name = Name::customer(name);
+        let limit = self.limits.of(&name).filter(|limit| *limit < UNLIMITED)?;
+        Some((limit, self.limits.is_dry_run(&name)))
     }
 
     /// The mean cost of a customer's requests, by the tasks.
     pub(crate) fn mean_cost(&self, name: &[u8]) -> Option<f64> {
-        let cost = self.owner.customer(*self.by_name.get(name)?).cost;
+        let cost = self.owner.customer(*self.by_name.get(&Name::customer(name))?).cost;
         (cost >= 1.0).then_some(cost)
     }
 
@@ -432,30 +438,31 @@ impl Service {
         self.counts
     }
 
-    /// The customers with the highest demand, the first first. Those without demand and limit are left out.
-    pub(crate) fn heaviest(&self, most: usize) -> Vec<CustomerView> {
+    /// The customers or groups with the highest demand, the first first. Those without demand and limit are left out.
+    pub(crate) fn heaviest(&self, kind: Kind, most: usize) -> Vec<CustomerView> {
         let demand = |view: &CustomerView| view.state.demand.iter().sum::<u64>();
         let mut customers: Vec<CustomerView> =
-            self.customers().filter(|view| view.has_limit() || view.state.tasks > 0).collect();
+            self.customers(kind).filter(|view| view.has_limit() || view.state.tasks > 0).collect();
         customers.sort_by(|one, other| demand(other).cmp(&demand(one)).then_with(|| one.name.cmp(&other.name)));
         customers.truncate(most);
         customers
     }
 
-    /// All customers with a limit or with demand.
-    pub(crate) fn customers(&self) -> impl Iterator<Item = CustomerView> {
-        let known = self.customers.iter().zip(0..).filter(|(customer, _)| !customer.is_free);
+    /// All customers or groups with a limit or with demand.
+    pub(crate) fn customers(&self, kind: Kind) -> impl Iterator<Item = CustomerView> {
+        let known = self.customers.iter().zip(0..);
+        let known = known.filter(move |(customer, _)| !customer.is_free && customer.name.kind == kind);
         known.map(|(customer, at)| self.view(customer, CustomerId(at)))
     }
 
-    /// A customer by name.
-    pub(crate) fn customer_named(&self, name: &[u8]) -> Option<CustomerView> {
+    /// A customer or a group by name.
+    pub(crate) fn named(&self, name: &Name) -> Option<CustomerView> {
         let id = *self.by_name.get(name)?;
         Some(self.view(&self.customers[id.0 as usize], id))
     }
 
-    /// The tasks that have demand of a customer or hold a rate: name, demand and rate in µCPU.
-    pub(crate) fn holders(&self, name: &[u8]) -> Vec<(Arc<str>, u64, u32)> {
+    /// The tasks that have demand of a customer or a group, or hold a rate: name, demand and rate in µCPU.
+    pub(crate) fn holders(&self, name: &Name) -> Vec<(Arc<str>, u64, u32)> {
         let Some(id) = self.by_name.get(name) else { return Vec::new() };
         let holders = self.owner.holders(*id);
         holders
@@ -479,21 +486,22 @@ impl Service {
             name: name.clone(),
             state: self.owner.customer(id),
             soft: self.limits.soft(name),
+            group: self.limits.group_of(name).map(str::to_owned),
             is_dry_run: self.limits.is_dry_run(name),
             by_operator: self.limits.override_of(name),
         }
     }
 
-    /// The owner's number of a customer, which is added if it is new.
-    fn customer(&mut self, now: Timestamp, name: &[u8]) -> CustomerId {
+    /// The owner's number of a customer or a group, which is added if it is new.
+    fn customer(&mut self, now: Timestamp, name: &Name) -> CustomerId {
         if let Some(known) = self.by_name.get(name) {
             return *known;
         }
-        if self.by_name.len() >= MAX_CUSTOMERS && !self.limits.is_named(name) && !name.is_empty() {
-            return self.customer(now, b"");
+        if self.by_name.len() >= MAX_CUSTOMERS && !self.limits.is_named(name) && !name.bytes.is_empty() {
+            return self.customer(now, &Name::customer(b""));
         }
         let (limit, has_soft_limit) = (self.limits.at_owner(name), self.has_soft_limit(name));
-        let customer = Customer { name: name.into(), streams: 0, is_free: false };
+        let customer = Customer { name: name.clone(), streams: 0, is_free: false };
         let id = match self.free.pop() {
             Some(id) => {
                 self.owner.reuse(now, id, limit);
@@ -506,13 +514,13 @@ impl Service {
             }
         };
         self.owner.set_soft_limit(id, has_soft_limit);
-        self.by_name.insert(name.into(), id);
+        self.by_name.insert(name.clone(), id);
         self.unknown.push(id);
         id
     }
 
     /// Envoys have no CPU to share.
-    fn has_soft_limit(&self, name: &[u8]) -> bool {
+    fn has_soft_limit(&self, name: &Name) -> bool {
         self.callers == Callers::Tasks && self.limits.soft(name).is_some()
     }
 

@@ -117,11 +117,12 @@ fn fleet(gate: &Value) -> String {
         None => "the rate of this task is used up".to_owned(),
     };
     let dry_run = if gate["fleet_dry_run"] == true { " (dry run of the limit)" } else { "" };
+    let group = gate["fleet_group"].as_str().map(|name| format!(" of group {name}")).unwrap_or_default();
     let all = |key: &str| gate[key].as_f64().map_or("an unknown number".to_owned(), |cpus| cpus.to_string());
     let (rate, used, demand) = (&gate["fleet_rate_cpus"], all("fleet_used_cpus"), all("fleet_demand_cpus"));
     format!(
-        ": limit over the fleet{dry_run}: {reason}; this task holds {rate} of {limit} CPUs; all tasks use {used}, and \
-         {demand} are asked for"
+        ": limit{group} over the fleet{dry_run}: {reason}; this task holds {rate} of {limit} CPUs; all tasks use {used}, \
+         and {demand} are asked for"
     )
 }
 
@@ -209,6 +210,10 @@ mod tests {
         assert!(whole(&request).contains(line), "{}", whole(&request));
         (request["gate"]["fleet_cut"], request["gate"]["fleet_dry_run"]) = (json!(null), json!(true));
         let line = "quota: limit over the fleet (dry run of the limit): the rate of this task is used up; ";
+        assert!(whole(&request).contains(line), "{}", whole(&request));
+        request["gate"]["fleet_group"] = json!("free");
+        let line =
+            "quota: limit of group free over the fleet (dry run of the limit): the rate of this task is used up; ";
         assert!(whole(&request).contains(line), "{}", whole(&request));
     }
 

@@ -120,7 +120,7 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
     }
 }
 
-fn fleet_refusal(Refused { refusal, is_dry_run, standing }: Refused) -> FleetExplained {
+fn fleet_refusal(Refused { refusal, is_dry_run, standing, group }: Refused) -> FleetExplained {
     let cut = (refusal == Refusal::Cut).then_some(standing.cut);
     FleetExplained {
         fleet_limit_cpus: cpus(standing.limit as f64 / MICROS),
@@ -130,6 +130,7 @@ fn fleet_refusal(Refused { refusal, is_dry_run, standing }: Refused) -> FleetExp
         fleet_cut: cut.map(|cut| Level::ALL[cut.rank].name()),
         fleet_cut_admitted: cut.map(|cut| cut.part),
         fleet_dry_run: is_dry_run,
+        fleet_group: group.map(|name| name.as_str().to_owned()),
     }
 }
 

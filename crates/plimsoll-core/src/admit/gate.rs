@@ -201,24 +201,19 @@ impl Gate {
         let cost = self.speed.reference(expected) * MICROS;
         let draw = cohort::draw_of(cohort, rng);
         let request = LimitedRequest { customer: kind.customer, name, criticality, cost, draw };
-        let answer = limiter.ask(now, &request);
+        let accounts;
+        (accounts, self.refused) = limiter.ask(now, &request);
         let share = limiter.share(now, kind.customer).unwrap_or(arrival.quota.share.as_f64());
         self.ranked.set_fleet_overloaded(limiter.is_fleet_overloaded());
-        match answer {
-            Ok(customer) => {
+        match self.refused.filter(|refused| !refused.is_dry_run) {
+            None => {
                 let (mut entry, shed) = self.ask_with(now, arrival, share, rng);
-                if let (Some(entry), Some(customer)) = (&mut entry, customer)
-                    && let Some(limiter) = &mut self.fleet
-                {
-                    entry.fleet = Some(limiter.take(customer, cost));
+                if let (Some(entry), Some(limiter)) = (&mut entry, &mut self.fleet) {
+                    entry.fleet = limiter.take(accounts, cost);
                 }
                 (entry, shed)
             }
-            Err(refused) => {
-                self.refused = Some(refused);
-                if refused.is_dry_run {
-                    return self.ask_with(now, arrival, share, rng);
-                }
+            Some(refused) => {
                 self.requests += 1;
                 let shed = limits::refusal(refused.wait(), rng);
                 if self.mode == Mode::DryRun {

@@ -113,6 +113,7 @@ pub struct Account {
     is_dry_run: bool,
     /// `None`: the owner did not say, or its lease is over.
     fleet: Option<FleetUse>,
+    is_group_cut: bool,
 }
 
 impl Account {
@@ -141,6 +142,7 @@ impl Account {
             is_spent: false,
             is_dry_run: false,
             fleet: None,
+            is_group_cut: false,
         }
     }
 
@@ -188,12 +190,8 @@ impl Account {
         self.cut_alone(now);
         let (rank, depth, level) = (criticality.rank(), self.depth(), self.bucket.level(now));
         let is_cut = self.cut != Cut::NONE;
-        if is_cut && rank >= self.cut.rank {
-            // All of it while the level is full: what overflows is lost.
-            let part = (f64::from(self.cut.part) * BRISK).max(2.0 * level / depth - 1.0);
-            if rank > self.cut.rank || draw >= part {
-                return Err(Refusal::Cut);
-            }
+        if is_cut && rank >= self.cut.rank && (rank > self.cut.rank || draw >= self.part(level, depth)) {
+            return Err(Refusal::Cut);
         }
         // What is above the cut fits into the limit over the fleet, so its debt is paid off by what is cut.
         let least = match self.cut.rank.checked_sub(rank) {
@@ -206,6 +204,26 @@ impl Account {
             return Err(Refusal::Spent);
         }
         Ok(())
+    }
+
+    /// The part that is admitted at the cut: all of it while the level is full, since what overflows is lost.
+    fn part(&self, level: f64, depth: f64) -> f64 {
+        let part = f64::from(self.cut.part);
+        if self.is_group_cut { part } else { (part * BRISK).max(2.0 * level / depth - 1.0) }
+    }
+
+    /// Whether the customer's group is cut: the level is full then for its refusals, and is no reason to admit more.
+    pub(super) fn set_group_cut(&mut self, is_cut: bool) {
+        self.is_group_cut = is_cut;
+    }
+
+    /// The draw of an admitted request for a further account. Only low ones pass the cut, so they are spread again.
+    pub(super) fn next_draw(&mut self, now: Timestamp, criticality: Criticality, draw: f64) -> f64 {
+        if self.is_dry_run || self.cut == Cut::NONE || criticality.rank() != self.cut.rank {
+            return draw;
+        }
+        let (level, depth) = self.level(now);
+        draw / self.part(level, depth).clamp(draw, 1.0).max(f64::MIN_POSITIVE)
     }
 
     /// Takes a cost from the level, or gives a negative one back.
@@ -278,7 +296,7 @@ impl Account {
 
     /// The limit by the rules of the owner, before it assigns a rate.
     pub(super) fn set_limit(&mut self, now: Timestamp, to: Limit, tasks: u32) {
-        let Limit { limit, soft, is_dry_run } = to;
+        let Limit { limit, soft, is_dry_run, .. } = to;
         (self.soft, self.is_dry_run) = (soft, is_dry_run);
         self.set(now, limit, self.rate, tasks);
     }

@@ -4,6 +4,8 @@
 //! limit of a customer = that of its name, else that of all others, else none
 //! ```
 //!
+//! A [`Group`] of customers has an account too.
+//!
 //! The owner tells each task these limits at once, so a customer needs no message before it exceeds its
 //! [`floor`](super::floor). A customer without a limit has no account.
 //!
@@ -19,8 +21,10 @@ use core::time::Duration;
 use hashbrown::HashTable;
 
 use super::account::{Account, Refusal};
+use super::{AccountRefusal, Accounts, Group};
 use super::{Assignment, AssignmentError, CustomerId, Cut, Fallback, FleetUse, Hello, Holder, Report, UNLIMITED};
 use crate::rng::spread;
+use crate::shedding::Label;
 use crate::{Criticality, Timestamp};
 
 /// The key of requests without a customer.
@@ -44,13 +48,20 @@ pub struct Limit {
     pub soft: Option<u64>,
     /// Refusals are only counted.
     pub is_dry_run: bool,
+    /// The key of the customer's group in [`Limits::groups`].
+    pub group: Option<u64>,
 }
 
 impl Limit {
     /// A limit that is enforced, in µCPU.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
-        Self { limit, soft: None, is_dry_run: false }
+        Self { limit, soft: None, is_dry_run: false, group: None }
+    }
+
+    /// Whether a customer with this limit has an account, beside that of its group.
+    const fn has_account(self) -> bool {
+        self.limit < UNLIMITED || self.soft.is_some()
     }
 }
 
@@ -61,6 +72,8 @@ pub struct Limits {
     pub named: BTreeMap<u64, Limit>,
     /// Of each other customer; `None`: no limit.
     pub others: Option<Limit>,
+    /// By the key of the group's name.
+    pub groups: BTreeMap<u64, Group>,
 }
 
 impl Limits {
@@ -70,9 +83,14 @@ impl Limits {
         self.named.get(&key).copied().or(self.others)
     }
 
-    /// Whether a customer has no limit of its own.
-    fn is_other(&self, key: u64) -> bool {
-        key != NOBODY && !self.named.contains_key(&key)
+    /// The limit of a customer or a group.
+    fn limit(&self, key: u64, is_group: bool) -> Option<Limit> {
+        if is_group { self.groups.get(&key).map(|group| group.limit) } else { self.of(key) }
+    }
+
+    /// Whether an account is that of a customer without a limit of its own.
+    fn is_other(&self, key: u64, is_group: bool) -> bool {
+        !is_group && key != NOBODY && !self.named.contains_key(&key)
     }
 }
 
@@ -98,8 +116,10 @@ pub struct Refused {
     pub refusal: Refusal,
     /// The refusal is only counted.
     pub is_dry_run: bool,
-    /// The customer's standing at this task.
+    /// The standing at this task of the customer, or of its group.
     pub standing: FleetStanding,
+    /// The group whose limit refuses; `None`: the customer's own limit does.
+    pub group: Option<Label>,
 }
 
 impl Refused {
@@ -132,7 +152,7 @@ pub struct FleetStanding {
 /// The charge of an admitted request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FleetCharge {
-    customer: CustomerId,
+    accounts: Accounts,
     /// CPU-microseconds.
     pub(crate) taken: f64,
 }
@@ -142,8 +162,19 @@ pub struct FleetCharge {
 pub struct Introduced<M> {
     /// The message.
     pub message: M,
-    /// Names by number.
-    pub names: Vec<(CustomerId, Box<[u8]>)>,
+    /// In the order in which the message mentions them.
+    pub names: Vec<Introduction>,
+}
+
+/// The name of a number in messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// The number.
+    pub customer: CustomerId,
+    /// The name.
+    pub name: Box<[u8]>,
+    /// It is that of a group.
+    pub is_group: bool,
 }
 
 /// The customer at a place of the holder.
@@ -151,6 +182,10 @@ pub struct Introduced<M> {
 struct Known {
     id: CustomerId,
     key: u64,
+    /// It is a group, or a customer.
+    is_group: bool,
+    /// The key of the customer's group.
+    group: Option<u64>,
     name: Box<[u8]>,
     /// The owner of this stream knows the name.
     is_introduced: bool,
@@ -193,36 +228,41 @@ impl Limiter {
         }
     }
 
-    /// Decides on a request. Returns the account to [take](Self::take) from; none without a limit.
-    ///
-    /// # Errors
-    /// It is to be refused, unless it is a dry run.
-    pub fn ask(&mut self, now: Timestamp, request: &LimitedRequest<'_>) -> Result<Option<CustomerId>, Refused> {
+    /// Decides on a request. Returns the accounts to [take](Self::take) from, none without a limit, and the refusal.
+    /// Only a refusal of a dry run leaves accounts to take from.
+    #[must_use]
+    pub fn ask(&mut self, now: Timestamp, request: &LimitedRequest<'_>) -> (Accounts, Option<Refused>) {
         let &LimitedRequest { customer, name, criticality, cost, draw } = request;
-        let Some(id) = self.find(customer).or_else(|| self.enter(now, customer, name)) else { return Ok(None) };
-        let account = self.holder.account(id);
-        let answer = account.ask(now, criticality, cost, draw);
-        if let Some(due) = account.ask_due(now)
-            && due < self.planned
-        {
-            (self.planned, self.is_hurried) = (due, true);
-        }
-        let is_dry_run = account.is_dry_run();
-        answer.map(|()| Some(id)).map_err(|refusal| {
-            let standing = self.standing_of(now, id);
-            Refused { refusal, is_dry_run, standing }
-        })
+        let accounts = self.accounts(now, customer, name);
+        let (admitted, refusal) = self.holder.ask(now, accounts, criticality, cost, draw);
+        accounts.iter().for_each(|account| self.hurry(now, account));
+        let refused = refusal.map(|AccountRefusal { refusal, by, is_group, is_dry_run }| {
+            let group = if is_group { self.label(by) } else { None };
+            Refused { refusal, is_dry_run, standing: self.standing_of(now, by), group }
+        });
+        (admitted, refused)
+    }
+
+    /// The accounts of a customer's requests. Those that are missing are added.
+    fn accounts(&mut self, now: Timestamp, key: u64, name: &[u8]) -> Accounts {
+        let customer = self.enter_account(now, key, name);
+        let group = match customer {
+            Some(id) => self.known[id.place()].as_ref().and_then(|known| known.group),
+            None => self.limits.of(key).and_then(|limit| limit.group),
+        };
+        let group = group.and_then(|key| self.find(key, true).or_else(|| self.enter_group(now, key)));
+        Accounts { customer, group }
     }
 
     /// The share of a customer while CPU is short, in CPUs; `None` without a soft limit over the fleet.
     pub fn share(&mut self, now: Timestamp, customer: u64) -> Option<f64> {
-        let id = self.find(customer)?;
+        let id = self.find(customer, false)?;
         self.holder.share(now, id)
     }
 
     /// The account of a customer; `None` without a limit.
     pub fn enter_account(&mut self, now: Timestamp, customer: u64, name: &[u8]) -> Option<CustomerId> {
-        self.find(customer).or_else(|| self.enter(now, customer, name))
+        self.find(customer, false).or_else(|| self.enter(now, customer, name))
     }
 
     /// The account of a customer that was entered.
@@ -230,19 +270,15 @@ impl Limiter {
         self.holder.account(customer)
     }
 
-    /// Charges a request that is admitted with its expected cost, in CPU-microseconds.
-    pub fn take(&mut self, customer: CustomerId, cost: f64) -> FleetCharge {
-        if let Some(account) = self.holder.get(customer) {
-            account.take(cost);
-        }
-        FleetCharge { customer, taken: cost }
+    /// Charges a request that is admitted with its expected cost, in CPU-microseconds. `None` without a limit.
+    pub fn take(&mut self, accounts: Accounts, cost: f64) -> Option<FleetCharge> {
+        self.holder.take(accounts, cost);
+        (!accounts.is_empty()).then_some(FleetCharge { accounts, taken: cost })
     }
 
     /// A request has used this many CPU-microseconds, or will.
     pub fn correct(&mut self, charge: &mut FleetCharge, used: f64) {
-        if let Some(account) = self.holder.get(charge.customer) {
-            account.take(used - charge.taken);
-        }
+        self.holder.take(charge.accounts, used - charge.taken);
         charge.taken = used;
     }
 
@@ -318,11 +354,14 @@ impl Limiter {
         self.holder.set_tasks(now, tasks);
         self.limits = limits;
         for known in self.known.iter().flatten() {
-            let limit = self.limits.of(known.key).unwrap_or(Limit::new(UNLIMITED));
+            let limit = self.limits.limit(known.key, known.is_group).unwrap_or(Limit::new(UNLIMITED));
             self.holder.set_limit(now, known.id, limit);
         }
         let limits = &self.limits;
-        self.others = self.known.iter().flatten().filter(|known| limits.is_other(known.key)).count();
+        for known in self.known.iter_mut().flatten() {
+            known.group = limits.limit(known.key, known.is_group).and_then(|limit| limit.group);
+        }
+        self.others = self.known.iter().flatten().filter(|known| limits.is_other(known.key, known.is_group)).count();
     }
 
     /// The limits.
@@ -370,7 +409,18 @@ impl Limiter {
     /// The standing of a customer; `None` without an account.
     #[must_use]
     pub fn standing(&mut self, now: Timestamp, customer: u64) -> Option<FleetStanding> {
-        self.find(customer).map(|id| self.standing_of(now, id))
+        self.find(customer, false).map(|id| self.standing_of(now, id))
+    }
+
+    /// The standing of a customer's group, and its name; `None` without an account.
+    #[must_use]
+    pub fn group_standing(&mut self, now: Timestamp, customer: u64) -> Option<(Label, FleetStanding)> {
+        let group = self.find(self.limits.of(customer)?.group?, true)?;
+        Some((self.label(group)?, self.standing_of(now, group)))
+    }
+
+    fn label(&self, id: CustomerId) -> Option<Label> {
+        self.known[id.place()].as_ref().map(|known| Label::of(known.name.escape_ascii()))
     }
 
     fn standing_of(&mut self, now: Timestamp, id: CustomerId) -> FleetStanding {
@@ -387,39 +437,51 @@ impl Limiter {
         }
     }
 
-    /// Customers with an account.
+    /// Accounts of customers and groups.
     #[must_use]
     pub fn customers(&self) -> usize {
         self.index.len()
     }
 
-    fn find(&self, key: u64) -> Option<CustomerId> {
-        let is_it = |at: &usize| self.known[*at].as_ref().is_some_and(|known| known.key == key);
+    fn find(&self, key: u64, is_group: bool) -> Option<CustomerId> {
+        let is_it =
+            |at: &usize| self.known[*at].as_ref().is_some_and(|known| (known.key, known.is_group) == (key, is_group));
         let at = self.index.find(spread(key), is_it)?;
         self.known[*at].as_ref().map(|known| known.id)
     }
 
     /// An account for a customer that has none; `None` without a limit.
     fn enter(&mut self, now: Timestamp, key: u64, name: &[u8]) -> Option<CustomerId> {
-        let limit = self.limits.of(key)?;
-        let is_other = self.limits.is_other(key);
+        let limit = self.limits.of(key).filter(|limit| limit.has_account())?;
+        let is_other = self.limits.is_other(key, false);
         if is_other && self.others >= MAX_OTHERS {
             for _ in 0..SEARCHED {
                 self.remove_if_idle(now);
             }
             if self.others >= MAX_OTHERS {
-                return self.find(NOBODY).or_else(|| self.enter(now, NOBODY, b""));
+                return self.find(NOBODY, false).or_else(|| self.enter(now, NOBODY, b""));
             }
         }
+        let name = if key == NOBODY { &[] } else { name };
+        let id = self.add(now, key, false, name, limit)?;
+        self.others += usize::from(is_other);
+        Some(id)
+    }
+
+    /// An account for a group that has none; `None` if there is no such group.
+    fn enter_group(&mut self, now: Timestamp, key: u64) -> Option<CustomerId> {
+        let Group { name, limit } = self.limits.groups.get(&key)?.clone();
+        self.add(now, key, true, &name, limit)
+    }
+
+    fn add(&mut self, now: Timestamp, key: u64, is_group: bool, name: &[u8], limit: Limit) -> Option<CustomerId> {
         if self.index.len() >= Holder::MAX_CUSTOMERS {
             // More names than an owner may send. They have no account.
             return None;
         }
-        self.others += usize::from(is_other);
         let id = self.holder.add(now);
         self.holder.set_limit(now, id, limit);
-        let name = if key == NOBODY { &[] } else { name };
-        let known = Some(Known { id, key, name: name.into(), is_introduced: false });
+        let known = Some(Known { id, key, is_group, group: limit.group, name: name.into(), is_introduced: false });
         let at = id.place();
         if at == self.known.len() {
             self.known.push(known);
@@ -435,7 +497,7 @@ impl Limiter {
     fn remove_if_idle(&mut self, now: Timestamp) {
         self.hand = if self.hand + 1 < self.known.len() { self.hand + 1 } else { 0 };
         let Some(Some(known)) = self.known.get(self.hand) else { return };
-        let (id, key) = (known.id, known.key);
+        let (id, key, is_group) = (known.id, known.key, known.is_group);
         if !self.holder.account(id).is_idle(now) {
             return;
         }
@@ -445,15 +507,16 @@ impl Limiter {
         }
         self.known[at] = None;
         self.holder.remove(id);
-        self.others -= usize::from(self.limits.is_other(key));
+        self.others -= usize::from(self.limits.is_other(key, is_group));
     }
 }
 
 /// The names of those customers that the owner has not heard of.
-fn introduce(known: &mut [Option<Known>], customers: impl Iterator<Item = CustomerId>) -> Vec<(CustomerId, Box<[u8]>)> {
-    let unknown = customers.filter_map(|id| {
-        let known = known[id.place()].as_mut().filter(|known| known.id == id)?;
-        (!core::mem::replace(&mut known.is_introduced, true)).then(|| (id, known.name.clone()))
+fn introduce(known: &mut [Option<Known>], customers: impl Iterator<Item = CustomerId>) -> Vec<Introduction> {
+    let unknown = customers.filter_map(|customer| {
+        let known = known[customer.place()].as_mut().filter(|known| known.id == customer)?;
+        let is_new = !core::mem::replace(&mut known.is_introduced, true);
+        is_new.then(|| Introduction { customer, name: known.name.clone(), is_group: known.is_group })
     });
     unknown.collect()
 }
@@ -476,7 +539,7 @@ mod tests {
         let named = named.iter().map(|(key, limit)| (*key, Limit::new(*limit))).collect();
         let others = others.map(Limit::new);
         let mut limiter = Limiter::new(T0);
-        limiter.set_limits(T0, 1, Limits { named, others });
+        limiter.set_limits(T0, 1, Limits { named, others, ..Limits::default() });
         limiter
     }
 
@@ -485,9 +548,8 @@ mod tests {
         let name = format!("c{customer}");
         (0..most)
             .take_while(|_| match limiter.ask(now, &request(customer, name.as_bytes())) {
-                Ok(Some(id)) => limiter.take(id, 1_000.0).taken > 0.0,
-                Ok(None) => true,
-                Err(_) => false,
+                (accounts, None) => limiter.take(accounts, 1_000.0).is_none_or(|charge| charge.taken > 0.0),
+                (_, Some(_)) => false,
             })
             .count()
     }
@@ -519,7 +581,8 @@ mod tests {
         admitted(&mut limiter, T0, 1, 1_000);
         assert!(limiter.take_hurry());
         let report = limiter.poll(T0 + Duration::from_millis(20)).expect("the customer lacks a credit");
-        assert_eq!(report.names, [(CustomerId(0), b"c1"[..].into())]);
+        let name = b"c1"[..].into();
+        assert_eq!(report.names, [Introduction { customer: CustomerId(0), name, is_group: false }]);
         let later = T0 + Duration::from_secs(2);
         admitted(&mut limiter, later, 1, 1_000);
         assert_eq!(limiter.poll(later).map(|report| (report.names.len(), report.message.entries.len())), Some((0, 1)));
@@ -556,7 +619,7 @@ mod tests {
         assert_eq!((dropped, limiter.customers()), ([CustomerId(0)].into(), 0));
         admitted(&mut limiter, at(60), 1, 1_000);
         let report = limiter.poll(at(60) + Duration::from_millis(20)).expect("the customer lacks a credit");
-        assert_ne!(report.names[0].0, CustomerId(0));
+        assert_ne!(report.names[0].customer, CustomerId(0));
         // Nothing for the removed one is in order; a rate is not.
         let entry = super::super::AssignmentEntry {
             customer: CustomerId(0),
@@ -584,8 +647,9 @@ mod tests {
     fn dry_run_marks_refusals_before_any_rate_is_assigned() {
         let mut limiter = Limiter::new(T0);
         let none = Limit { is_dry_run: true, ..Limit::new(0) };
-        limiter.set_limits(T0, 1, Limits { named: [(1, none)].into(), others: None });
-        let refused = limiter.ask(T0, &request(1, b"acme")).expect_err("the limit is zero");
+        limiter.set_limits(T0, 1, Limits { named: [(1, none)].into(), ..Limits::default() });
+        let (_, refused) = limiter.ask(T0, &request(1, b"acme"));
+        let refused = refused.expect("the limit is zero");
         assert!(refused.is_dry_run && refused.refusal == Refusal::Spent);
     }
 

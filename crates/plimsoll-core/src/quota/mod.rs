@@ -15,6 +15,7 @@
 //! - [`Holder`] is a task's side of the messages: reports, leases, and the fallback without owner.
 //! - [`Account`] decides on the requests of one customer at one task.
 //! - [`Limiter`] has the accounts of all customers at a task, by name.
+//! - [`Group`] is a limit for some customers together: a request passes two accounts.
 //! - [`CountingTask`] stands for a proxy that reports counts and takes token buckets.
 //! - [`Buckets`] keep limits that callers state with their requests.
 //! - [`Rollout`] lets one task try new limits before all.
@@ -31,6 +32,7 @@ mod bucket;
 mod buckets;
 mod coarse;
 mod counting;
+mod group;
 mod holder;
 mod limiter;
 mod message;
@@ -45,9 +47,11 @@ pub use account::{Account, Refusal};
 pub use bucket::Bucket;
 pub use buckets::{BucketAnswer, BucketRequest, Buckets};
 pub use counting::{Allowance, CountingTask, Usage};
+pub use group::{AccountRefusal, Accounts, Group};
 pub use holder::{AssignmentError, Fallback, Holder};
 pub use limiter::{
-    FleetCharge, FleetStanding, Introduced, Limit, LimitedRequest, Limiter, Limits, MAX_NAMED, MAX_OTHERS, Refused,
+    FleetCharge, FleetStanding, Introduced, Introduction, Limit, LimitedRequest, Limiter, Limits, MAX_NAMED,
+    MAX_OTHERS, Refused,
 };
 pub use message::{Assignment, AssignmentEntry, CustomerId, FleetUse, Hello, Hold, Report, ReportEntry, TaskId};
 pub use owner::{CustomerState, Owner, OwnerConfig, ReportError};

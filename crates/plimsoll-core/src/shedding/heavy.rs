@@ -64,6 +64,8 @@ pub struct Share {
     pub key: u64,
     /// Its limit over a fleet and the part of this task: the gate adds it.
     pub fleet: Option<FleetStanding>,
+    /// The same of its group, and the group's name.
+    pub fleet_group: Option<(Label, FleetStanding)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -162,7 +164,18 @@ impl HeavyHitters {
                 let [offered, offered_cost, shed_cost] = counts.map(|count| count * per_second);
                 let shed_by = shed.map(|count| count * per_second);
                 let shed = shed_by.iter().sum();
-                Share { name, offered, offered_cost, shed_by, shed, shed_cost, quota, key, fleet: None }
+                Share {
+                    name,
+                    offered,
+                    offered_cost,
+                    shed_by,
+                    shed,
+                    shed_cost,
+                    quota,
+                    key,
+                    fleet: None,
+                    fleet_group: None,
+                }
             })
             .collect()
     }

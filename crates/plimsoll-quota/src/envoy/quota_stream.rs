@@ -83,7 +83,7 @@ impl QuotaStream {
             let rate = (usage.allowed as f64 * cost / seconds as f64).min(granted(limit) as f64) as u32;
             let id = CustomerId(holds.len() as u32);
             task.hold(now, id, rate, limit, cost);
-            holds.push(Hold { id: id.0, name: name.to_vec(), rate });
+            holds.push(Hold { id: id.0, name: name.to_vec(), rate, is_group: false });
             by_bucket.insert(bucket.clone(), id);
             buckets.insert(id, Bucket { id: bucket.clone(), name, is_introduced: true });
         }
@@ -180,7 +180,8 @@ impl QuotaStream {
                 .get_mut(&of.customer)
                 .and_then(|bucket| (!std::mem::replace(&mut bucket.is_introduced, true)).then(|| bucket.name.to_vec()));
             let (demand, id) = (of.demand.to_vec(), of.customer.0);
-            ReportEntry { id, name, demand, cost: of.cost, lacking: of.lacking, unused: of.unused, used: of.used }
+            let &plimsoll_core::quota::ReportEntry { cost, lacking, unused, used, .. } = of;
+            ReportEntry { id, name, demand, cost, lacking, unused, used, is_group: false }
         });
         let message = Report {
             epoch: self.epoch,

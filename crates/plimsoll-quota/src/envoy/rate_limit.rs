@@ -229,7 +229,9 @@ impl RateLimits {
         // Envoy has no CPU to share.
         let limit = |of: &message::Limit| Limit { is_dry_run: of.dry_run, ..Limit::new(of.limit) };
         let named = message.named.iter().map(|of| (self.key(&of.name), limit(of))).collect();
-        limiter.set_limits(now, message.tasks, Limits { named, others: message.others.as_ref().map(limit) });
+        let others = message.others.as_ref().map(limit);
+        // Groups hold at the tasks of the service, and a service of Envoys has none.
+        limiter.set_limits(now, message.tasks, Limits { named, others, ..Limits::default() });
     }
 }
 

@@ -6,6 +6,8 @@ use super::*;
 use crate::config::Config;
 use crate::message::{Assignment, AssignmentEntry, Cut, Hold, Limits, ReportEntry};
 
+mod groups;
+
 const EPOCH: u64 = 7;
 const FILE: &str =
     "[services.shop.customers.acme]\nhard_limit = 1\n[services.shop.other_customers]\nhard_limit = 0.5\n";
@@ -114,20 +116,24 @@ impl Task {
 
 fn entry(id: u32, name: Option<&str>, demand: u64) -> ReportEntry {
     let name = name.map(|name| name.as_bytes().to_vec());
-    ReportEntry { id, name, demand: vec![0, demand, 0, 0], cost: 1_000, lacking: 0, unused: 0, used: demand }
+    ReportEntry { id, name, demand: vec![0, demand, 0, 0], cost: 1_000, used: demand, ..ReportEntry::default() }
 }
 
 fn limit(name: &[u8], limit: u64) -> crate::message::Limit {
     let soft = (limit < 1 << 50).then_some(limit);
-    crate::message::Limit { name: name.into(), limit, soft, dry_run: false }
+    crate::message::Limit { name: name.into(), limit, soft, ..Default::default() }
 }
 
 fn rates(assignment: &Assignment) -> Vec<(u32, u32)> {
     assignment.entries.iter().map(|&AssignmentEntry { id, rate, .. }| (id, rate)).collect()
 }
 
+fn customer(name: &str) -> Name {
+    Name::customer(name.as_bytes())
+}
+
 fn names(service: &Service) -> Vec<String> {
-    let mut names: Vec<_> = service.customers().map(|of| String::from_utf8_lossy(&of.name).into_owned()).collect();
+    let mut names: Vec<_> = service.customers(Kind::Customer).map(|of| of.name.shown()).collect();
     names.sort();
     names
 }
@@ -146,10 +152,10 @@ fn task_gets_the_limits_first_and_its_rates_by_its_own_numbers() {
     let assignment = task.report(&mut service, at(6_000), entries).unwrap();
     let [(70, others), (9, acme)] = rates(&assignment)[..] else { panic!("{assignment:?}") };
     assert!(others >= 100_000 && acme >= 200_000, "{assignment:?}");
-    let acme = service.customer_named(b"acme").unwrap();
+    let acme = service.named(&customer("acme")).unwrap();
     // Uses are rounded down, by less than a thousandth.
     assert_eq!((acme.state.limit, acme.state.used, acme.state.tasks), (1_000_000, 199_936, 1));
-    assert_eq!(service.holders(b"acme").len(), 1);
+    assert_eq!(service.holders(&customer("acme")).len(), 1);
 }
 
 #[test]
@@ -157,7 +163,7 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
     let mut service = service();
     let mut task = Task::join(&mut service, at(6_000), &hello("a"));
     task.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 200_000)]).unwrap();
-    let before = format!("{:?}", service.customer_named(b"acme").unwrap().state);
+    let before = format!("{:?}", service.named(&customer("acme")).unwrap().state);
     let good = || Report {
         epoch: EPOCH,
         number: 2,
@@ -200,7 +206,7 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
     ] {
         let answer = service.report(at(6_100), task.id, &report);
         assert_eq!(answer.unwrap_err().to_string(), error);
-        assert_eq!(format!("{:?}", service.customer_named(b"acme").unwrap().state), before, "{error}");
+        assert_eq!(format!("{:?}", service.named(&customer("acme")).unwrap().state), before, "{error}");
     }
     assert_eq!(service.counts().invalid, 11);
     task.number = 1;
@@ -210,7 +216,7 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
 #[test]
 fn hello_without_sense_joins_nothing() {
     let mut service = service();
-    let hold = |id, name: &str| Hold { id, name: name.as_bytes().to_vec(), rate: 1 };
+    let hold = |id, name: &str| Hold { id, name: name.as_bytes().to_vec(), rate: 1, is_group: false };
     for (hello, error) in [
         (hello(""), "hello.instance: is empty"),
         (Hello { cpus: f64::NAN, ..hello("a") }, "hello.cpus: NaN is not a number of CPUs"),
@@ -232,7 +238,7 @@ fn task_of_the_same_name_replaces_the_former_and_frees_its_rates() {
     let mut former = Task::join(&mut service, at(6_000), &hello("a"));
     former.report(&mut service, at(6_000), vec![entry(1, Some("acme"), 900_000)]).unwrap();
     let mut next = Task::join(&mut service, at(6_100), &hello("a"));
-    let state = service.customer_named(b"acme").unwrap();
+    let state = service.named(&customer("acme")).unwrap();
     assert_eq!((state.state.held, state.state.used, service.tasks()), (0, 0, 2));
     assert_eq!(former.report(&mut service, at(6_200), Vec::new()).unwrap_err(), StreamError::Replaced);
     assert_eq!(former.queue.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
@@ -299,12 +305,12 @@ fn dropped_customer_may_be_named_again_by_another_number() {
 fn customers_beyond_the_bound_are_one_and_named_ones_are_not() {
     let mut service = service();
     for stranger in 0..MAX_CUSTOMERS {
-        service.customer(at(6_000), format!("s{stranger}").as_bytes());
+        service.customer(at(6_000), &customer(&format!("s{stranger}")));
     }
-    let nobody = service.customer(at(6_000), b"");
-    assert_eq!(service.customer(at(6_000), b"one more"), nobody);
+    let nobody = service.customer(at(6_000), &customer(""));
+    assert_eq!(service.customer(at(6_000), &customer("one more")), nobody);
     set(&mut service, 6_000, "vip", Some(Override { limit: 5, until: at(7_000) }));
-    assert_ne!(service.customer(at(6_000), b"vip"), nobody);
+    assert_ne!(service.customer(at(6_000), &customer("vip")), nobody);
 }
 
 #[test]
@@ -320,13 +326,13 @@ fn limit_by_an_operator_reaches_tasks_and_ends_by_itself() {
     service.handle_timeout(at(9_300));
     let assignment = task.assignment();
     assert!(assignment.entries[0].rate <= 200_000 && assignment.entries[0].limit == 200_000, "{assignment:?}");
-    assert_eq!(service.customer_named(b"acme").unwrap().by_operator, Some(to));
+    assert_eq!(service.named(&customer("acme")).unwrap().by_operator, Some(to));
     // The limit after it is tried too.
     service.handle_timeout(at(19_000));
     assert_eq!(task.limits().named[0].limit, 1_000_000);
     assert!(service.poll_timeout() > at(19_000));
     task.try_limits(&mut service, 19_000);
-    assert_eq!(service.customer_named(b"acme").unwrap().by_operator, None);
+    assert_eq!(service.named(&customer("acme")).unwrap().by_operator, None);
 }
 
 #[test]
@@ -344,7 +350,7 @@ fn other_settings_reach_tasks_and_a_customer_without_a_table_has_the_limit_of_ot
     service.handle_timeout(at(9_300));
     let assignment = task.assignment();
     assert_eq!(assignment.entries[0].limit, 250_000);
-    assert!(service.customer_named(b"acme").unwrap().is_dry_run);
+    assert!(service.named(&customer("acme")).unwrap().is_dry_run);
 }
 
 #[test]
@@ -362,7 +368,7 @@ fn change(service: &mut Service, now: u64, limit: u64) -> u64 {
 }
 
 fn set(service: &mut Service, now: u64, name: &str, to: Option<Override>) -> u64 {
-    service.change(at(now), Change::Override(name.as_bytes().into(), to))
+    service.change(at(now), Change::Override(customer(name), to))
 }
 
 fn acme(limits: &Limits) -> u64 {
@@ -379,13 +385,13 @@ fn one_task_tries_new_limits_before_all_get_them() {
     assert_eq!(others.each_mut().map(Task::next), [None, None]);
     assert_eq!(service.changes().tried, [Arc::from("a")]);
     let mut late = Task::join_with(&mut service, at(6_200), &hello("late"), 1_000_000);
-    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 1_000_000, "the last good one is in force");
+    assert_eq!(service.named(&customer("acme")).unwrap().state.limit, 1_000_000, "the last good one is in force");
     first.try_limits(&mut service, 6_100);
     for task in others.iter_mut().chain([first, &mut late]) {
         assert_eq!(acme(&task.limits()), 2_000_000);
     }
     assert_eq!((service.changes().is_idle(), service.changes().outcome(number)), (true, Some(&Outcome::Applied)));
-    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 2_000_000);
+    assert_eq!(service.named(&customer("acme")).unwrap().state.limit, 2_000_000);
 }
 
 #[test]
@@ -407,7 +413,7 @@ fn limits_that_break_two_tasks_reach_no_other() {
     let refused = Outcome::Refused(vec![Arc::from("a"), Arc::from("b")]);
     assert_eq!((service.changes().outcome(number), service.changes().outcome(good)), (Some(&refused), None));
     assert_eq!((service.counts().applied, service.counts().refused), (0, 1));
-    assert_eq!(service.customer_named(b"acme").unwrap().by_operator, None);
+    assert_eq!(service.named(&customer("acme")).unwrap().by_operator, None);
     let messages = tasks.iter_mut().flat_map(|task| std::iter::from_fn(|| task.next()));
     let limits = messages.filter_map(|message| match message {
         FromOwner::Limits(limits) => Some((acme(&limits), limits.named.len())),
@@ -424,7 +430,7 @@ fn limits_that_break_tasks_when_a_change_ends_put_its_end_off() {
     let mut service = service();
     let nothing = Override { limit: 0, until: at(30_000) };
     assert_eq!(set(&mut service, 6_000, "acme", Some(nothing)), 1);
-    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 0, "there is no task");
+    assert_eq!(service.named(&customer("acme")).unwrap().state.limit, 0, "there is no task");
     let mut tasks = ["a", "b"].map(|name| Task::join_with(&mut service, at(6_000), &hello(name), 0));
     let end = set(&mut service, 6_100, "acme", None);
     for (now, task) in [6_200, 6_300].into_iter().zip(&mut tasks) {
@@ -433,7 +439,7 @@ fn limits_that_break_tasks_when_a_change_ends_put_its_end_off() {
         service.handle_timeout(at(now));
     }
     assert!(matches!(service.changes().outcome(end), Some(Outcome::Refused(_))));
-    assert_eq!(service.customer_named(b"acme").unwrap().state.limit, 0);
+    assert_eq!(service.named(&customer("acme")).unwrap().state.limit, 0);
 
     let mut tasks = ["a", "b"].map(|name| Task::join_with(&mut service, at(7_000), &hello(name), 0));
     service.handle_timeout(at(30_000));
@@ -442,7 +448,7 @@ fn limits_that_break_tasks_when_a_change_ends_put_its_end_off() {
         service.leave(task.id);
         service.handle_timeout(at(30_100));
     }
-    assert_eq!(service.customer_named(b"acme").unwrap().by_operator.unwrap().until, at(90_100));
+    assert_eq!(service.named(&customer("acme")).unwrap().by_operator.unwrap().until, at(90_100));
 }
 
 #[test]
@@ -450,7 +456,7 @@ fn envoys_have_limits_at_once() {
     let mut service = Service::new(at(0), EPOCH, config(FILE), Callers::Envoys);
     let mut task = Task::join(&mut service, at(0), &hello("a"));
     change(&mut service, 100, 5);
-    assert_eq!((acme(&task.limits()), service.customer_named(b"acme").unwrap().state.limit), (5, 5));
+    assert_eq!((acme(&task.limits()), service.named(&customer("acme")).unwrap().state.limit), (5, 5));
 }
 
 #[test]
@@ -463,7 +469,14 @@ fn settings_that_are_the_same_for_tasks_need_no_trial() {
 
 #[test]
 fn limits_and_assignments_without_sense_are_refused_by_tasks() {
-    let good = || Limits { epoch: 1, tasks: 3, others: Some(limit(b"", 5)), named: vec![limit(b"acme", 1 << 50)] };
+    let grouped = |name, group: &[u8]| crate::message::Limit { group: Some(group.into()), ..limit(name, 5) };
+    let good = || Limits {
+        epoch: 1,
+        tasks: 3,
+        others: Some(limit(b"", 5)),
+        named: vec![limit(b"acme", 1 << 50)],
+        groups: vec![limit(b"free", 7)],
+    };
     let read =
         |limits: &Limits| convert::to_limits(limits, |name| name.len() as u64).map_err(|error| error.to_string());
     assert_eq!(read(&good()).unwrap().named.len(), 1);
@@ -473,6 +486,13 @@ fn limits_and_assignments_without_sense_are_refused_by_tasks() {
         (Limits { named: vec![limit(b"acme", (1 << 50) + 1)], ..good() }, "limits.limit"),
         (Limits { named: vec![limit(&[b'x'; 300], 1)], ..good() }, "limits.named.name"),
         (Limits { named: vec![limit(b"acme", 1); 4_097], ..good() }, "limits.named"),
+        (Limits { groups: vec![limit(b"free", 1); 4_096], ..good() }, "limits.named"),
+        (Limits { groups: vec![limit(b"free", 1); 2], ..good() }, "limits.groups.name"),
+        (Limits { groups: vec![limit(b"", 1)], ..good() }, "limits.groups.name"),
+        (Limits { groups: vec![limit(b"free", (1 << 50) + 1)], ..good() }, "limits.limit"),
+        (Limits { groups: vec![grouped(b"free", b"all")], ..good() }, "limits.groups.group"),
+        (Limits { others: Some(grouped(b"", b"all")), ..good() }, "limits.group"),
+        (Limits { named: vec![grouped(b"acme", b"missing")], ..good() }, "limits.group"),
     ] {
         assert!(read(&bad).unwrap_err().starts_with(&format!("{field}:")), "{:?}", read(&bad));
     }

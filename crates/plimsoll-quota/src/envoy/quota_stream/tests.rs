@@ -138,7 +138,7 @@ fn garbage_changes_nothing_and_is_no_error() {
     assert_eq!((answer.len(), &answer[0]), (2, &(second, None)));
     hosted.lock().handle_timeout(at(6_000));
     envoy.says(at(6_000), vec![huge]);
-    assert!(hosted.lock().customer_named(b"acme").unwrap().state.held <= 100_000);
+    assert!(hosted.lock().named(&crate::name::Name::customer(b"acme")).unwrap().state.held <= 100_000);
 }
 
 #[test]

@@ -321,6 +321,7 @@ impl<S: Signals> Admission<S> {
         self.gate.with_limiter(&mut |now, limiter| {
             for customer in &mut summary.customers {
                 customer.fleet = limiter.standing(now, customer.key);
+                customer.fleet_group = limiter.group_standing(now, customer.key);
             }
         });
         summary
