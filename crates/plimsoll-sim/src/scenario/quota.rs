@@ -12,7 +12,7 @@ use super::Experiment;
 use super::budget::MOST_PARTIES;
 use super::fleet::within_reason;
 use super::shedding::CRITICALITY;
-use crate::experiment::quota::plan::{Accidents, Arm, Change, Customer, Outage, Plan, Rule, Source, Spread};
+use crate::experiment::quota::plan::{Accidents, Arm, Change, Customer, Group, Outage, Plan, Rule, Source, Spread};
 
 /// Servers of the last level of a tree.
 const MOST_SERVERS: f64 = 1e4;
@@ -35,6 +35,7 @@ impl Table for QuotaFile {
         visitor.value_as("reconnect", &mut plan.reconnect, SpanOrOff);
         visitor.value_as("restart", &mut plan.restart, SpanOrOff);
         visitor.tables("customers", &mut plan.customers);
+        visitor.tables("groups", &mut plan.groups);
         visitor.tables("sources", &mut plan.sources);
         visitor.tables("phases", &mut plan.phases);
         visitor.tables("outages", &mut plan.outages);
@@ -50,6 +51,14 @@ impl Table for Customer {
         visitor.required("limit", &mut self.limit);
         visitor.optional("soft_limit", &mut self.soft_limit);
         visitor.value("count", &mut self.count);
+        visitor.optional("group", &mut self.group);
+    }
+}
+
+impl Table for Group {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("name", &mut self.name);
+        visitor.required("limit", &mut self.limit);
     }
 }
 
@@ -170,10 +179,11 @@ impl Variants for Rule {
 
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         match self {
-            Self::Leases { outlook, lease, trial } => {
+            Self::Leases { outlook, lease, trial, groups } => {
                 visitor.value("outlook", outlook);
                 visitor.value("lease", lease);
                 visitor.value("trial", trial);
+                visitor.value("groups", groups);
             }
             Self::Even => {}
             Self::Weights { every } => visitor.value("every", every),

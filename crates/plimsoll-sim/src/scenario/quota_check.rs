@@ -9,10 +9,12 @@ use super::fleet_check::{gives_way, names, one_for_each_phase, phase_times};
 use super::quota::QuotaFile;
 use super::{Kind, Settings};
 use crate::experiment::quota::metric_names;
-use crate::experiment::quota::plan::{Accidents, Change, Customer, Outage, Plan, Source, Spread};
+use crate::experiment::quota::plan::{Accidents, Change, Customer, Group, Outage, Plan, Source, Spread};
 
 /// The weight of a kind of accident.
 const MOST_WEIGHT: u32 = 1_000_000;
+/// Each has an account at each task, beside those of customers.
+const MOST_GROUPS: f64 = 1_000.0;
 /// At 20, the second customer gets a millionth of the first one's requests.
 const MOST_SKEW: f64 = 20.0;
 
@@ -28,6 +30,7 @@ impl Settings for QuotaFile {
         }
         budget(checker, "tasks", "tasks", f64::from(plan.tasks.get()), MOST_PARTIES);
         customers(plan, checker);
+        groups(plan, checker);
         sources(plan, checker);
         changes(plan, checker);
         accidents(plan, checker);
@@ -110,7 +113,7 @@ fn customers(plan: &Plan, checker: &mut Checker<'_>) {
     for (i, customer) in plan.customers.iter().enumerate() {
         budget(checker, format!("customers[{i}].count"), "customers", count(customer), Holder::MAX_CUSTOMERS as f64);
     }
-    let all: f64 = plan.customers.iter().map(count).sum();
+    let all = plan.customers.iter().map(count).sum::<f64>() + plan.groups.len() as f64;
     if all <= Holder::MAX_CUSTOMERS as f64 {
         let pairs = all * f64::from(plan.tasks.get());
         budget(checker, "customers", "pairs of a task and a customer", pairs, MOST_PAIRS);
@@ -118,6 +121,24 @@ fn customers(plan: &Plan, checker: &mut Checker<'_>) {
         budget(checker, "customers", "samples of a customer", all * samples, MOST_PAIRS);
     } else {
         budget(checker, "customers", "customers", all, Holder::MAX_CUSTOMERS as f64);
+    }
+}
+
+fn groups(plan: &Plan, checker: &mut Checker<'_>) {
+    names(checker, "groups", plan.groups.iter().map(|group| &*group.name));
+    budget(checker, "groups", "groups", plan.groups.len() as f64, MOST_GROUPS);
+    for (i, Group { name, limit }) in plan.groups.iter().enumerate() {
+        limit_at(checker, format!("groups[{i}].limit"), *limit);
+        if !plan.customers.iter().any(|customer| customer.group.as_ref() == Some(name)) {
+            let mend = format!("write group = \"{name}\" at one of [[customers]]");
+            checker.report(format!("groups[{i}]"), "no customer is in it", mend);
+        }
+    }
+    for (i, Customer { group, .. }) in plan.customers.iter().enumerate() {
+        if let Some(group) = group.as_ref().filter(|group| !plan.groups.iter().any(|known| known.name == **group)) {
+            let mend = "write the name of one of [[groups]]";
+            checker.report(format!("customers[{i}].group"), format!("there is no group \"{group}\""), mend);
+        }
     }
 }
 
@@ -162,7 +183,8 @@ fn sources(plan: &Plan, checker: &mut Checker<'_>) {
         checker.report("sources", "there is no source of requests", mend);
     }
     let customers = plan.customers.iter().map(|customer| &*customer.name);
-    names(checker, "sources", plan.sources.iter().map(|source| &*source.name).chain(customers));
+    let groups = plan.groups.iter().map(|group| &*group.name);
+    names(checker, "sources", plan.sources.iter().map(|source| &*source.name).chain(customers).chain(groups));
     for (i, Source { customer, rate, cost, loads, spread, skew, .. }) in plan.sources.iter().enumerate() {
         let path = |key: &str| format!("sources[{i}].{key}");
         if !plan.customers.iter().any(|known| known.name == *customer) {

@@ -1,4 +1,4 @@
-//! The numbers of customers: each of `[[customers]]` may stand for some.
+//! The numbers of customers: each of `[[customers]]` may stand for some. Those of groups follow.
 
 use super::plan::{Customer, Plan};
 
@@ -11,17 +11,40 @@ pub(super) struct Customers {
     pub(super) limits: Vec<f64>,
     /// The soft limit of each.
     pub(super) soft: Vec<Option<f64>>,
+    /// The limit of each group, in CPUs.
+    pub(super) groups: Vec<f64>,
+    /// The number of the group of each customer.
+    pub(super) group_of: Vec<Option<usize>>,
 }
 
 impl Customers {
     pub(super) fn new(plan: &Plan) -> Self {
-        let (mut first, mut limits, mut soft) = (vec![0], Vec::new(), Vec::new());
-        for Customer { limit, soft_limit, count, .. } in &plan.customers {
-            soft.extend(std::iter::repeat_n(*soft_limit, count.get() as usize));
-            limits.extend(std::iter::repeat_n(*limit, count.get() as usize));
+        let (mut first, mut limits, mut soft, mut places) = (vec![0], Vec::new(), Vec::new(), Vec::new());
+        for Customer { limit, soft_limit, count, group, .. } in &plan.customers {
+            let count = count.get() as usize;
+            soft.extend(std::iter::repeat_n(*soft_limit, count));
+            limits.extend(std::iter::repeat_n(*limit, count));
             first.push(limits.len());
+            let place = group.as_ref().and_then(|group| plan.groups.iter().position(|of| of.name == *group));
+            places.extend(std::iter::repeat_n(place, count));
         }
-        Self { first, limits, soft }
+        let group_of = places.into_iter().map(|place| Some(limits.len() + place?)).collect();
+        Self { first, groups: plan.groups.iter().map(|group| group.limit).collect(), limits, soft, group_of }
+    }
+
+    /// Customers and groups.
+    pub(super) fn count(&self) -> usize {
+        self.limits.len() + self.groups.len()
+    }
+
+    /// The limit of a customer or a group, in CPUs.
+    pub(super) fn limit(&self, number: usize) -> f64 {
+        self.limits.get(number).copied().unwrap_or_else(|| self.groups[number - self.limits.len()])
+    }
+
+    /// The number of the group of this place in `[[groups]]`.
+    pub(super) fn group(&self, place: usize) -> usize {
+        self.limits.len() + place
     }
 
     /// The customers of this place in `[[customers]]`.

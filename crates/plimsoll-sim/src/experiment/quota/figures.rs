@@ -1,4 +1,4 @@
-//! The figures of a quota experiment: the use of each customer over time.
+//! The figures of a quota experiment: the use of each customer and each group over time.
 
 use super::Measured;
 use super::measure::Use;
@@ -20,12 +20,19 @@ fn use_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
         let points = samples.map(|(i, cpu)| (i * every, 100.0 * used(cpu) / 1e6 / every / limit));
         Series { name: customer.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
     };
+    let of_group = |(at, group): (usize, &super::plan::Group)| {
+        let number = of.measure.customers.group(at);
+        let samples = (1..).map(f64::from).zip(&of.measure.cpu.by_sample);
+        let points = samples.map(|(i, cpu)| (i * every, 100.0 * cpu[number].used / 1e6 / every / group.limit));
+        Series { name: group.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
+    };
+    let groups = plan.groups.iter().enumerate().map(of_group);
     Figure {
         id: format!("use-over-time-{}", slug(&of.arm.name)),
         title: format!("CPU of each customer, over its limit: {}", of.arm.name),
         x: Axis::linear("time", "s"),
         y: Axis::linear("use", "%"),
-        series: plan.customers.iter().enumerate().map(of_customer).collect(),
+        series: plan.customers.iter().enumerate().map(of_customer).chain(groups).collect(),
         marks: marks(&plan.phases),
         ..Figure::default()
     }

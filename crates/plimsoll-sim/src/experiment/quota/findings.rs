@@ -1,6 +1,6 @@
 //! The metrics of a quota experiment.
 
-use super::group::{group, of_customer};
+use super::group::{group, joint, of_customer, of_joint};
 use super::measure::{Measure, Tally};
 use super::messages::Messages;
 use super::plan::{Plan, Rule};
@@ -23,6 +23,9 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
                 names.extend(
                     of_customer(customer, arm.rule).map(|(name, _)| format!("{prefix}.{}.{name}", customer.name)),
                 );
+            }
+            for group in &plan.groups {
+                names.extend(of_joint(arm.rule).map(|(name, _)| format!("{prefix}.{}.{name}", group.name)));
             }
             names.extend(of_messages(arm.rule).map(|(name, _)| format!("{prefix}.{name}")));
         }
@@ -47,6 +50,12 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
                 let Some(group) = group(&of.measure, at, window, place) else { continue };
                 for (name, metric) in of_customer(customer, of.arm.rule) {
                     findings.metric(format!("{prefix}.{}.{name}", customer.name), metric(&group));
+                }
+            }
+            for (place, group) in plan.groups.iter().enumerate() {
+                let Some(of_group) = joint(&of.measure, at, window, place) else { continue };
+                for (name, metric) in of_joint(of.arm.rule) {
+                    findings.metric(format!("{prefix}.{}.{name}", group.name), metric(&of_group));
                 }
             }
             let rate = f64::from(plan.tasks.get()) * window.seconds();

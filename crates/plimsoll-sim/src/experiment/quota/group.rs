@@ -1,5 +1,7 @@
 //! The metrics of a customer, or of some customers with one limit.
 
+use std::ops::Range;
+
 use super::findings::has_messages;
 use super::measure::{Held, Measure, Tally, Use};
 use super::plan::{Customer, Rule};
@@ -34,11 +36,20 @@ impl Group {
 
 /// The customers of a place in `[[customers]]` in a window. `None` if none of them has requests.
 pub(super) fn group(measure: &Measure, at: usize, window: &Window, place: usize) -> Option<Group> {
-    let customers = measure.customers.at(place);
+    of(measure, at, window, measure.customers.at(place))
+}
+
+/// The group of a place in `[[groups]]`, as one customer.
+pub(super) fn joint(measure: &Measure, at: usize, window: &Window, place: usize) -> Option<Group> {
+    let number = measure.customers.group(place);
+    of(measure, at, window, number..number + 1)
+}
+
+fn of(measure: &Measure, at: usize, window: &Window, customers: Range<usize>) -> Option<Group> {
     let cpu = &measure.cpu.by_window[at][customers.clone()];
     cpu.iter().any(|cpu| cpu.offered > 0.0).then(|| Group {
         window: window.seconds(),
-        limit: measure.customers.limits[customers.start],
+        limit: measure.customers.limit(customers.start),
         cpu: cpu.to_vec(),
         held: measure.held.by_window[at][customers.clone()].to_vec(),
         highest: customers.clone().map(|customer| measure.highest(window, customer)).collect(),
@@ -97,4 +108,11 @@ pub(super) fn of_customer(customer: &Customer, rule: Rule) -> impl Iterator<Item
     let of_some = OF_CUSTOMERS.into_iter().filter(|_| customer.count.get() > 1);
     let of_entries = OF_ENTRIES.into_iter().filter(move |_| has_messages(rule));
     OF_CUSTOMER.into_iter().chain(of_some).chain(of_entries)
+}
+
+/// Metrics of one of `[[groups]]`: those of its rates only where it is enforced.
+pub(super) fn of_joint(rule: Rule) -> impl Iterator<Item = (&'static str, OfGroup)> {
+    let (use_of_limit, rates) = OF_CUSTOMER.split_at(3);
+    let rates = rates.iter().chain(&OF_ENTRIES).filter(move |_| rule.has_groups());
+    use_of_limit.iter().chain(rates).copied()
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::quota::{Assignment, CustomerId, Holder, Limit, Owner, OwnerConfig, Report, TaskId};
+use plimsoll_core::quota::{Accounts, Assignment, CustomerId, Holder, Limit, Owner, OwnerConfig, Report, TaskId};
 
 use super::changes::Changes;
 use super::customers::Customers;
@@ -58,10 +58,12 @@ pub(super) struct Fleet<'p> {
     config: OwnerConfig,
     /// Changes of limits are tried by one task.
     pub(super) has_trial: bool,
-    /// Limits of the customers, in CPUs.
+    /// Limits of the customers, and then of the groups that are enforced, in CPUs.
     pub(super) limits: Vec<f64>,
     /// Their soft limits.
     soft: Vec<Option<f64>>,
+    /// The account of the group of each customer.
+    group_of: Vec<Option<CustomerId>>,
     pub(super) changes: Changes,
     pub(super) owner: Option<Owner>,
     owner_wake: Timestamp,
@@ -73,8 +75,11 @@ pub(super) struct Fleet<'p> {
 }
 
 impl<'p> Fleet<'p> {
-    pub(super) fn new(now: Timestamp, plan: &'p Plan, config: OwnerConfig, has_trial: bool) -> Self {
-        let Customers { limits, soft, .. } = Customers::new(plan);
+    pub(super) fn new(now: Timestamp, plan: &'p Plan, config: OwnerConfig, has_trial: bool, has_groups: bool) -> Self {
+        let Customers { mut limits, mut soft, groups, group_of, .. } = Customers::new(plan);
+        let group_of = group_of.into_iter().map(|group| Some(CustomerId(group.filter(|_| has_groups)? as u32)));
+        limits.extend(groups.into_iter().filter(|_| has_groups));
+        soft.resize(limits.len(), None);
         let costs: Vec<f64> = plan
             .customers
             .iter()
@@ -97,6 +102,7 @@ impl<'p> Fleet<'p> {
             has_trial,
             limits,
             soft,
+            group_of: group_of.collect(),
             changes: Changes::default(),
             owner: None,
             owner_wake: now,
@@ -153,17 +159,17 @@ impl<'p> Fleet<'p> {
         *expected += COST_WEIGHT * (cost - *expected);
         let expected = *expected;
         let customer = CustomerId(customer as u32);
-        let account = task.holder.account(customer);
-        let is_within = account.ask(now, criticality, expected, draw).is_ok();
-        let is_admitted = is_within && admit(expected, task.holder.share(now, customer));
+        let accounts = Accounts { customer: Some(customer), group: self.group_of[customer.0 as usize] };
+        let (admitted, refusal) = task.holder.ask(now, accounts, criticality, expected, draw);
+        let is_admitted = refusal.is_none() && admit(expected, task.holder.share(now, customer));
         if is_admitted {
-            task.holder.account(customer).take(cost);
+            task.holder.take(admitted, cost);
         }
         self.wake(now, at);
         is_admitted
     }
 
-    /// The rates that tasks may use, by customer, in µCPU.
+    /// The rates that tasks may use, by customer and group, in µCPU.
     pub(super) fn held(&mut self) -> Vec<f64> {
         let mut held = vec![0.0; self.limits.len()];
         for task in &mut self.tasks {

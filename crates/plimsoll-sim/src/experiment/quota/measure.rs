@@ -44,9 +44,9 @@ pub(super) struct Measure {
     pub(super) customers: Customers,
     /// By source.
     pub(super) requests: Counts<Tally>,
-    /// By customer.
+    /// By customer, and by group.
     pub(super) cpu: Counts<Use>,
-    /// By customer.
+    /// The same.
     pub(super) held: Counts<Held>,
     /// One for all.
     pub(super) messages: Counts<Messages>,
@@ -59,7 +59,7 @@ pub(super) struct Measure {
 impl Measure {
     pub(super) fn new(plan: &Plan, customers: Customers) -> Self {
         let course = Course::new(&plan.phases, plan.warmup, plan.duration, plan.sample_every);
-        let count = customers.limits.len();
+        let count = customers.count();
         let span = plan.span.as_nanos().div_ceil(course.sample_every.as_nanos()).max(1) as usize;
         Self {
             requests: Counts::new(&course, plan.sources.len()),
@@ -79,17 +79,19 @@ impl Measure {
             tally.refused += u64::from(!is_admitted);
         };
         self.requests.count(&self.course, now, source, count);
-        self.cpu.count(&self.course, now, customer, |cpu| {
-            cpu.offered += cost;
-            cpu.used += if is_admitted { cost } else { 0.0 };
-            count(&mut cpu.tally);
-        });
+        for number in std::iter::once(customer).chain(self.customers.group_of[customer]) {
+            self.cpu.count(&self.course, now, number, |cpu| {
+                cpu.offered += cost;
+                cpu.used += if is_admitted { cost } else { 0.0 };
+                count(&mut cpu.tally);
+            });
+        }
     }
 
-    /// The rates in use of each customer's limit, in µCPU.
+    /// The rates in use of the limit of each customer, and then of each group, in µCPU.
     pub(super) fn held(&mut self, now: Timestamp, held: impl Iterator<Item = f64>) {
         for (customer, held) in held.enumerate() {
-            let part = held / 1e6 / self.customers.limits[customer];
+            let part = held / 1e6 / self.customers.limit(customer);
             self.held.count(&self.course, now, customer, |held| {
                 held.sum += part;
                 held.max = held.max.max(part);

@@ -30,6 +30,8 @@ pub struct Plan {
     pub reconnect: Duration,
     /// At least one.
     pub customers: Vec<Customer>,
+    /// Limits of customers together.
+    pub groups: Vec<Group>,
     /// Sources of requests; at least one.
     pub sources: Vec<Source>,
     /// Parts of the run, in the order of their beginnings. The load before the first is 1.
@@ -77,6 +79,7 @@ impl Default for Plan {
             delay: Self::DEFAULT_DELAY,
             reconnect: Self::DEFAULT_RECONNECT,
             customers: Vec::new(),
+            groups: Vec::new(),
             sources: Vec::new(),
             phases: Vec::new(),
             outages: Vec::new(),
@@ -99,12 +102,23 @@ pub struct Customer {
     pub soft_limit: Option<f64>,
     /// Number of customers.
     pub count: NonZeroU32,
+    /// The name of their group.
+    pub group: Option<String>,
 }
 
 impl Default for Customer {
     fn default() -> Self {
-        Self { name: String::new(), limit: 0.0, soft_limit: None, count: NonZeroU32::MIN }
+        Self { name: String::new(), limit: 0.0, soft_limit: None, count: NonZeroU32::MIN, group: None }
     }
+}
+
+/// A limit of some customers together, beside those of their own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// Its name in metrics and legends; no dots.
+    pub name: String,
+    /// In CPUs; above zero.
+    pub limit: f64,
 }
 
 /// Requests of one kind.
@@ -274,6 +288,8 @@ pub enum Rule {
         lease: Duration,
         /// One task tries a change of a limit before all get it: [`Rollout`](plimsoll_core::quota::Rollout).
         trial: bool,
+        /// Limits of groups are enforced.
+        groups: bool,
     },
     /// Each task has the limit divided by the number of tasks.
     Even,
@@ -296,9 +312,15 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// Whether limits of groups are enforced.
+    #[must_use]
+    pub const fn has_groups(self) -> bool {
+        matches!(self, Self::Leases { groups: true, .. })
+    }
+
     /// The default of `Leases`.
     pub const LEASES: Self =
-        Self::Leases { outlook: Outlook::Optimistic, lease: OwnerConfig::DEFAULT_LEASE, trial: true };
+        Self::Leases { outlook: Outlook::Optimistic, lease: OwnerConfig::DEFAULT_LEASE, trial: true, groups: true };
     /// The default of `Weights`: that of a limiter in wide use.
     pub const WEIGHTS: Self = Self::Weights { every: Duration::from_secs(3) };
     /// The default of `Doorman`: the tree and the times of its scenarios five and seven.

@@ -8,7 +8,7 @@ use plimsoll_core::{Ratio, Timestamp};
 
 use super::customers::Customers;
 use super::leases::Fleet;
-use super::plan::{Accidents, Arm, Customer, Plan, Rule, Source, Spread};
+use super::plan::{Accidents, Arm, Customer, Group, Plan, Rule, Source, Spread};
 use super::rules::Request;
 use super::traffic::Traffic;
 use super::{metric_names, run};
@@ -129,6 +129,30 @@ fn metrics_of_a_group_are_of_customers_below_and_above_their_limits() {
 }
 
 #[test]
+fn group_holds_its_limit_only_where_the_arm_enforces_it() {
+    let mut plan = plan(Spread::Uneven);
+    plan.customers[0].group = Some("free".to_owned());
+    plan.groups = vec![Group { name: "free".to_owned(), limit: 0.25 }];
+    plan.arms = [("on", true), ("off", false)]
+        .map(|(name, groups)| {
+            let Rule::Leases { outlook, lease, trial, .. } = Rule::LEASES else { unreachable!("the rule is leases") };
+            Arm { name: name.to_owned(), rule: Rule::Leases { outlook, lease, trial, groups } }
+        })
+        .into();
+    let findings = run(&plan, 1, &mut |_| {});
+    let of = |metric: &str| findings.metrics[metric];
+    assert_eq!((of("on.free.offered_of_limit"), of("off.free.offered_of_limit")), {
+        let offered = 2.0 * of("on.acme.offered_of_limit");
+        (offered, offered)
+    });
+    assert!((0.95..1.03).contains(&of("on.free.used_of_limit")) && of("on.free.held_of_limit_max") < 1.000_001);
+    assert!(of("off.free.used_of_limit") > 1.9, "{:?}", findings.metrics);
+    let mut announced = metric_names(&plan);
+    announced.sort_unstable();
+    assert_eq!(findings.metrics.into_keys().collect::<Vec<_>>(), announced);
+}
+
+#[test]
 fn doorman_gives_out_a_limit_and_more_of_it_after_spikes() {
     let mut plan = plan(Spread::Drifting { every: Duration::from_secs(1_000), by: Ratio::ONE });
     (plan.duration, plan.warmup) = (Duration::from_secs(400), Duration::from_secs(150));
@@ -145,7 +169,7 @@ fn doorman_gives_out_a_limit_and_more_of_it_after_spikes() {
 #[test]
 fn task_without_an_owner_refuses_nothing_until_it_knows_a_limit() {
     let plan = plan(Spread::Even);
-    let mut fleet = Fleet::new(Timestamp::ZERO, &plan, OwnerConfig::default(), true);
+    let mut fleet = Fleet::new(Timestamp::ZERO, &plan, OwnerConfig::default(), true, true);
     fleet.lose();
     let request = Request { customer: 0, task: 0, criticality: plan.sources[0].criticality, cost: 1e6, draw: 0.5 };
     for second in 0..60 {

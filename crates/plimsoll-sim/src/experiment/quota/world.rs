@@ -83,11 +83,12 @@ impl<'p> World<'p> {
             arena.push(Timestamp::from_origin(change.at), Event::Change(number));
         }
         let tasks = match arm.rule {
-            Rule::Leases { outlook, lease, trial } => Tasks::Leases(Box::new(Fleet::new(
+            Rule::Leases { outlook, lease, trial, groups } => Tasks::Leases(Box::new(Fleet::new(
                 now,
                 plan,
                 OwnerConfig { lease, outlook, ..OwnerConfig::default() },
                 trial,
+                groups,
             ))),
             Rule::Even | Rule::Weights { .. } => Tasks::Shares(Shares::new(now, arm.rule, plan)),
             Rule::Doorman { levels, branches, refresh, lease } => {
