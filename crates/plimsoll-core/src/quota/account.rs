@@ -26,7 +26,8 @@
 use core::time::Duration;
 
 use super::rule::{LEVELS, Rule, cut, root};
-use super::{AssignmentEntry, Bucket, CustomerId, Cut, FleetUse, Hold, Limit, ReportEntry, floor, granted, soft};
+use super::{AssignmentEntry, Bucket, CustomerId, Cut, FleetUse, Hold, Limit, ReportEntry};
+use super::{UNLIMITED, floor, granted, soft};
 use crate::{Criticality, Timestamp, decay};
 
 /// Time after which half of the demand is forgotten.
@@ -342,10 +343,10 @@ impl Account {
 
     /// Without an owner: at most this part of the limit by the last rate, or exactly this part.
     pub(super) fn fall_back(&mut self, now: Timestamp, tasks: u32, is_exact: bool) {
-        let Some(limit) = self.limit else { return };
+        self.fleet = self.fleet.filter(|_| !is_exact);
+        let Some(limit) = self.limit.filter(|limit| *limit < UNLIMITED) else { return };
         let even = (granted(limit) / u64::from(tasks.max(1))).min(u64::from(u32::MAX)) as u32;
         self.own_cut_at = Some(now);
-        self.fleet = self.fleet.filter(|_| !is_exact);
         self.set(now, limit, if is_exact { even } else { self.rate.min(even) }, tasks);
     }
 

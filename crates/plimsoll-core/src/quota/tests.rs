@@ -663,6 +663,29 @@ fn even_part_is_for_the_most_critical_requests_of_the_task() {
 }
 
 #[test]
+fn customer_without_a_hard_limit_holds_nothing_after_the_lease() {
+    let ms = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+    let mut holder = Holder::new(ms(0));
+    let customer = holder.add(ms(0));
+    holder.set_limit(ms(0), customer, Limit { soft: Some(1_000_000), ..Limit::new(UNLIMITED) });
+    holder.connect(ms(0), 1.0);
+    let report = holder.poll(ms(1_000)).expect("the regular report");
+    let fleet = FleetUse { demand: 4_000_000, used: 1 };
+    let entry = AssignmentEntry { customer, limit: UNLIMITED, rate: 0, credit: 0, cut: Cut::NONE, fleet };
+    let lease = OwnerConfig::DEFAULT_LEASE;
+    let entries = [entry].into();
+    let assignment = Assignment { number: 1, answers: report.number, lease, tasks: 2, overloaded: 2, entries };
+    holder.assign(ms(1_000), &assignment).expect("the first one");
+    assert!(holder.account(customer).ask(ms(1_000), Criticality::Critical, 1_000.0, 0.5).is_ok());
+    assert_eq!((holder.account(customer).fleet(), holder.is_fleet_overloaded()), (Some(fleet), true));
+    holder.end_lease(ms(61_000));
+    holder.end_lease(ms(63_000));
+    assert_eq!((holder.fallback(), holder.account(customer).fleet()), (Fallback::Even, None));
+    assert!(!holder.is_fleet_overloaded() && holder.connect(ms(70_000), 1.0).holds.is_empty());
+    assert_eq!(holder.share(ms(70_000), customer), Some(1.0), "the soft limit, as the fleet is unknown");
+}
+
+#[test]
 fn account_refuses_by_criticality_when_the_fleet_does() {
     let mut holder = Holder::new(Timestamp::ZERO);
     let customer = holder.add(Timestamp::ZERO);
