@@ -22,8 +22,10 @@ pub(super) struct Task {
     /// The number of the last assignment to it.
     assigned: u32,
     acknowledged: u32,
-    /// Assignments that lower a rate: their number and the customer.
-    lowered: VecDeque<(u32, u32)>,
+    /// Customers whose rate was lowered by an assignment that is not acknowledged, in the order of these.
+    lowered: VecDeque<u32>,
+    /// Those assignments: their number, and the number of these customers.
+    lowering: VecDeque<(u32, usize)>,
     /// Customers whose assignment is to be sent.
     pub(super) unsent: Vec<u32>,
     /// The end of its lease.
@@ -45,6 +47,7 @@ impl Task {
             assigned: 0,
             acknowledged: 0,
             lowered: VecDeque::new(),
+            lowering: VecDeque::new(),
             unsent: Vec::new(),
             until,
             gave_back_at: now,
@@ -116,14 +119,19 @@ impl Task {
 
     /// An assignment lowers a rate.
     pub(super) fn on_lower(&mut self, number: u32, customer: CustomerId) {
-        self.lowered.push_back((number, customer.0));
+        self.lowered.push_back(customer.0);
+        match self.lowering.back_mut() {
+            Some((last, customers)) if *last == number => *customers += 1,
+            _ => self.lowering.push_back((number, 1)),
+        }
     }
 
     /// The task says that the assignments up to this number are in force. Returns the customers that
     /// they lowered.
     pub(super) fn acknowledge(&mut self, number: u32) -> Vec<u32> {
         self.acknowledged = number;
-        let upto = self.lowered.partition_point(|(lowered, _)| *lowered <= number);
-        self.lowered.drain(..upto).map(|(_, customer)| customer).collect()
+        let upto = self.lowering.partition_point(|(lowering, _)| *lowering <= number);
+        let customers: usize = self.lowering.drain(..upto).map(|(_, customers)| customers).sum();
+        self.lowered.drain(..customers).collect()
     }
 }
