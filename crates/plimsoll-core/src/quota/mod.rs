@@ -19,7 +19,7 @@
 //! - [`CountingTask`] stands for a proxy that reports counts and takes token buckets.
 //! - [`Buckets`] keep limits that callers state with their requests.
 //! - [`Rollout`] lets one task try new limits before all.
-//! - [`Rule`] is the formula of rates, and [`soft`] that of shares.
+//! - [`Rule`] is the formula of rates, and [`Holder::share`] the share of a customer while CPU is short.
 //!
 //! Each task may also use a small [`floor`] of each limit without asking, so customers with little load
 //! cause no messages.
