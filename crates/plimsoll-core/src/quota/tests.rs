@@ -500,6 +500,45 @@ fn task_that_asks_gets_a_credit_once() {
     assert_eq!(credits, [60_000, 40_000], "0.1 s of the limit is lent");
 }
 
+#[test]
+fn mean_cost_is_of_requests_and_not_of_reports() {
+    let ms = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+    let mut owner = Owner::new(ms(0), OwnerConfig::default());
+    let customer = owner.add_customer(ms(0), 1_000_000);
+    let hello = |holds| Hello { cpus: 8.0, tasks: None, holds };
+    let [cheap, dear] = [(); 2].map(|()| owner.join(ms(0), &hello(Vec::new()), None).expect("nothing is held"));
+    // Not known: its rate counts for no cost.
+    let held = Hold { customer, rate: 900_000 };
+    owner.join(ms(0), &hello([held].into()), None).expect("a known customer");
+    let mut numbers = [0; 2];
+    let mut report = |owner: &mut Owner, at: usize, requests: u64| {
+        let cost = [1_000, 3_000][at];
+        numbers[at] += 1;
+        let demand = [requests * u64::from(cost), 0, 0, 0];
+        let entry = ReportEntry { customer, demand, cost, lacking: 0, unused: 0, used: 0 };
+        let (acknowledged, dropped) = (0, Vec::new());
+        let entries = [entry].into();
+        let report = Report { number: numbers[at], acknowledged, entries, dropped, is_overloaded: false };
+        owner.report(ms(6_000), [cheap, dear][at], &report).expect("a good report");
+        owner.customer(customer).cost
+    };
+    let near = |cost: f64, expected: f64| (cost - expected).abs() < 0.003 * expected;
+    assert!(near(report(&mut owner, 0, 100), 1_000.0));
+    // The dear one reports four times as often, with as many requests each second.
+    for _ in 0..100 {
+        (0..4).for_each(|_| drop(report(&mut owner, 1, 100)));
+        report(&mut owner, 0, 100);
+    }
+    let cost = report(&mut owner, 1, 100);
+    assert!(near(cost, 2_000.0), "{cost}");
+    // Without requests the last one stays.
+    owner.leave(dear);
+    report(&mut owner, 0, 0);
+    owner.handle_timeout(ms(600_000));
+    let last = owner.customer(customer).cost;
+    assert!((2_000.0..3_000.0).contains(&last), "{last}");
+}
+
 /// The credit of a task that asks for 0.5 s of a limit of one CPU, after another one gave this much back.
 fn credit_after(outlook: Outlook, unused: u32, requests: u32) -> u32 {
     let ms = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);

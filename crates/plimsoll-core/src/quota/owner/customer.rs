@@ -44,6 +44,8 @@ pub(super) struct Entry {
     pub(super) task: u32,
     demand: [Coarse; LEVELS],
     used: Coarse,
+    /// Requests in 1,000 s, refused ones included. Zero: not known.
+    requests: Coarse,
     /// The highest rate that the task may be using.
     pub(super) held: u32,
     /// The rate of the last assignment.
@@ -74,8 +76,13 @@ pub(super) struct Customer {
     pub(super) held: u64,
     /// Σ of the rates that tasks held when they joined, since the owner began.
     pub(super) reported: u64,
-    /// Mean cost of a request, in CPU-microseconds.
+    /// Mean cost of a request by reports, in CPU-microseconds: tasks that lack something report more often.
     cost: f64,
+    /// Σ requests, and Σ of the demand of the tasks that know theirs.
+    requests: u64,
+    counted: u64,
+    /// Mean cost of a request over all tasks, in CPU-microseconds.
+    mean: f64,
     credit: f64,
     credit_at: Timestamp,
     /// Tasks get credits.
@@ -103,6 +110,9 @@ impl Customer {
             held: 0,
             reported: 0,
             cost: 0.0,
+            requests: 0,
+            counted: 0,
+            mean: 0.0,
             credit: 0.0,
             credit_at: now,
             is_lending,
@@ -122,11 +132,11 @@ impl Customer {
         self.fill_credit(now);
         self.held += u64::from(held);
         self.reported += if is_new { u64::from(held) } else { 0 };
-        let used = Coarse::default();
+        let (used, requests) = (Coarse::default(), Coarse::default());
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(LEAST_MORE.max(self.entries.len() / MORE));
         }
-        self.entries.push(Entry { task, demand: Default::default(), used, held, rate: held, number: 0 });
+        self.entries.push(Entry { task, demand: Default::default(), used, requests, held, rate: held, number: 0 });
         let (place, mut demand) = (self.entries.len() - 1, [0; LEVELS]);
         demand[Criticality::default().rank()] = u64::from(held);
         self.set_demand(place, demand);
@@ -135,6 +145,7 @@ impl Customer {
 
     /// Removes the task at this place; the last one takes the place.
     pub(super) fn remove(&mut self, now: Timestamp, place: usize) {
+        self.count(place, -1);
         self.set_demand(place, [0; LEVELS]);
         self.set_used(place, 0);
         self.set_held(now, place, 0);
@@ -143,8 +154,16 @@ impl Customer {
 
     /// The task's demand is this, it uses this much of it, and its requests cost this much.
     pub(super) fn on_demand(&mut self, place: usize, demand: [u64; LEVELS], used: u64, cost: u32) {
+        self.count(place, -1);
         self.set_demand(place, demand);
         self.set_used(place, used);
+        let all: u64 = self.entries[place].demand().iter().sum();
+        self.entries[place].requests = Coarse::new((1_000 * all).checked_div(u64::from(cost)).unwrap_or(0));
+        self.count(place, 1);
+        if self.requests > 0 {
+            let mean = 1_000.0 * self.counted as f64 / self.requests as f64;
+            self.mean += if self.mean > 0.0 { COST_WEIGHT } else { 1.0 } * (mean - self.mean);
+        }
         let cost = f64::from(cost);
         let weight = if self.cost > 0.0 { COST_WEIGHT } else { 1.0 };
         self.cost += weight * (cost - self.cost);
@@ -160,6 +179,17 @@ impl Customer {
         }
         let root = |demand: [u64; LEVELS]| demand.iter().sum::<u64>().isqrt();
         self.sums.roots = self.sums.roots - root(before) + root(after);
+    }
+
+    /// Adds the task at this place to what the mean cost is of, or takes it from there.
+    fn count(&mut self, place: usize, sign: i64) {
+        let entry = &self.entries[place];
+        let requests = entry.requests.get();
+        if requests > 0 {
+            let demand: u64 = entry.demand().iter().sum();
+            self.requests = self.requests.wrapping_add_signed(sign * requests as i64);
+            self.counted = self.counted.wrapping_add_signed(sign * demand as i64);
+        }
     }
 
     fn set_used(&mut self, place: usize, used: u64) {
@@ -300,8 +330,8 @@ impl Customer {
         self.used
     }
 
-    pub(super) fn cost(&self) -> f64 {
-        self.cost
+    pub(super) fn mean_cost(&self) -> f64 {
+        self.mean
     }
 
     pub(super) fn cut(&self) -> Cut {

@@ -415,7 +415,7 @@ impl Owner {
             held: customer.held,
             tasks: customer.entries.len(),
             cut: customer.cut(),
-            cost: customer.cost(),
+            cost: customer.mean_cost(),
         }
     }
 
