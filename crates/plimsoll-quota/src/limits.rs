@@ -161,7 +161,8 @@ impl ServiceLimits {
         if name.kind == Kind::Group {
             return None;
         }
-        let hard = self.of(name).filter(|limit| *limit < UNLIMITED);
+        // A dry run changes nothing.
+        let hard = self.of(name).filter(|limit| *limit < UNLIMITED && !self.is_dry_run(name));
         match name.text().and_then(|text| self.config.customers.get(text)) {
             Some(own) => own.soft_limit.map(|limit| units(self.config.unit, limit)).or(hard),
             None if self.overrides.contains_key(name) => hard,
@@ -171,7 +172,11 @@ impl ServiceLimits {
 
     /// That of each customer without a table.
     fn soft_of_others(&self) -> Option<u64> {
-        self.config.other_customers.soft_limit.map(|limit| units(self.config.unit, limit)).or_else(|| self.others())
+        self.config
+            .other_customers
+            .soft_limit
+            .map(|limit| units(self.config.unit, limit))
+            .or_else(|| self.others().filter(|_| !self.config.dry_run))
     }
 
     /// The limit of the own table of a customer or a group; `None` without one.

@@ -253,7 +253,7 @@ impl Holder {
 
     /// The stream ended.
     pub fn disconnect(&mut self) {
-        self.stream = None;
+        (self.stream, self.is_fleet_overloaded) = (None, false);
     }
 
     /// When to call [`Holder::poll`], unless a request is refused before. `None`: with the next stream.
