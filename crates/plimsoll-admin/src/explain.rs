@@ -185,7 +185,7 @@ pub struct FleetExplained {
     pub fleet_cut_admitted: Option<f32>,
     /// Whether the refusal is only counted.
     pub fleet_dry_run: bool,
-    /// The group whose limit it is; absent for the customer's own.
+    /// The group, if its limit refuses; absent if the customer's own limit does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet_group: Option<String>,
 }

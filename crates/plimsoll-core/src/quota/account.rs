@@ -247,6 +247,7 @@ impl Account {
         f64::from(self.rate) + self.floor
     }
 
+    /// The soft limit over all tasks, in µCPU.
     pub(super) fn soft(&self) -> Option<u64> {
         self.soft
     }

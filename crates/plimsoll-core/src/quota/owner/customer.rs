@@ -34,7 +34,8 @@ const STARVED_INTERVAL: Duration = Duration::from_millis(20);
 /// Time between two sweeps for each task of the customer, so that sweeps take a bounded part of a core.
 const SWEEP_PER_TASK: Duration = Duration::from_micros(50);
 
-/// Room for more tasks: at least so many, and one in so many of those that are there. A vector alone would double.
+/// A full list of tasks grows by this number, or by this fraction of its length if that is more. A vector alone would
+/// double.
 const LEAST_MORE: usize = 4;
 const MORE: usize = 16;
 
@@ -181,7 +182,7 @@ impl Customer {
         self.sums.roots = self.sums.roots - root(before) + root(after);
     }
 
-    /// Adds the task at this place to what the mean cost is of, or takes it from there.
+    /// Adds the task at this place to the sums of the mean cost, or takes it out of them.
     fn count(&mut self, place: usize, sign: i64) {
         let entry = &self.entries[place];
         let requests = entry.requests.get();
