@@ -203,7 +203,7 @@ impl Gate {
         let request = LimitedRequest { customer: kind.customer, name, criticality, cost, draw };
         let accounts;
         (accounts, self.refused) = limiter.ask(now, &request);
-        let share = limiter.share(now, kind.customer).unwrap_or(arrival.quota.share.as_f64());
+        let share = limiter.share(now, kind.customer, accounts).unwrap_or(arrival.quota.share.as_f64());
         self.ranked.set_fleet_overloaded(limiter.is_fleet_overloaded());
         match self.refused.filter(|refused| !refused.is_dry_run) {
             None => {

@@ -254,9 +254,10 @@ impl Limiter {
         Accounts { customer, group }
     }
 
-    /// The share of a customer while CPU is short, in CPUs; `None` without a soft limit over the fleet.
-    pub fn share(&mut self, now: Timestamp, customer: u64) -> Option<f64> {
-        let id = self.find(customer, false)?;
+    /// The share of a customer while CPU is short, in CPUs; `None` without a soft limit over the fleet. `accounts` are
+    /// those of its request: a stranger beyond the bound has the share of the account that strangers share.
+    pub fn share(&mut self, now: Timestamp, customer: u64, accounts: Accounts) -> Option<f64> {
+        let id = accounts.customer.or_else(|| self.find(customer, false))?;
         self.holder.share(now, id)
     }
 
@@ -606,6 +607,19 @@ mod tests {
         let later = T0 + Duration::from_secs(60);
         assert_eq!(admitted(&mut limiter, later, 10_500, 1_000), 10);
         assert!(limiter.customers() < MAX_OTHERS);
+    }
+
+    #[test]
+    fn stranger_beyond_the_bound_has_the_share_of_strangers() {
+        let mut limiter = limiter(&[], None);
+        let others = Limit { soft: Some(10_000), ..Limit::new(UNLIMITED) };
+        limiter.set_limits(T0, 1, Limits { others: Some(others), ..Limits::default() });
+        for stranger in 0..=MAX_OTHERS as u64 {
+            let key = 100 + stranger;
+            let (accounts, refused) = limiter.ask(T0, &request(key, &key.to_be_bytes()));
+            assert!(refused.is_none() && accounts.customer.is_some());
+            assert_eq!(limiter.share(T0, key, accounts), Some(0.01), "{stranger}");
+        }
     }
 
     #[test]
