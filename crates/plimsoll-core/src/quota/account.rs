@@ -444,6 +444,9 @@ impl Account {
         if demand.iter().sum::<u64>() as f64 <= self.unreported {
             demand = [0; LEVELS];
         }
+        if is_regular && self.rate == 0 && demand == [0; LEVELS] {
+            self.forget_fleet(now);
+        }
         let is_due = self.next_ask() <= now;
         let lacking = if is_due { self.lacking(now) } else { 0.0 };
         let is_asking = lacking > 0.0 || (self.is_new_to_owner() && is_due);
@@ -479,6 +482,16 @@ impl Account {
             unused: unused as u32,
             used: self.reported_used,
         })
+    }
+
+    /// The owner does not know the customer at this task, and says nothing more: its last word is no longer true.
+    fn forget_fleet(&mut self, now: Timestamp) {
+        self.fleet = None;
+        if self.own_cut_at.is_none() && self.cut != Cut::NONE {
+            self.cut = Cut::NONE;
+            let (rate, depth) = (self.rate(), self.depth());
+            self.bucket.set(now, rate, depth);
+        }
     }
 
     /// The owner of a new stream knows nothing of the demand.

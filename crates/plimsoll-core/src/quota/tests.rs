@@ -760,3 +760,28 @@ fn account_refuses_by_criticality_when_the_fleet_does() {
     }
     assert_eq!(ask(Criticality::SheddablePlus, 0.1), Err(Refusal::Spent));
 }
+
+#[test]
+fn cut_ends_at_a_task_whose_demand_is_below_the_floor() {
+    // The floor of each of two tasks is 10 ms of CPU a second, and both ask for more than the limit of one CPU.
+    let mut fleet = Fleet::new(2, 1_000_000);
+    fleet.connect(0);
+    fleet.connect(1);
+    fleet.settle(10_000, |fleet| (0..2).for_each(|at| fleet.offer(at, 15_000.0)));
+    assert_ne!(fleet.tasks[1].holder.account(CustomerId(0)).cut(), Cut::NONE);
+    // One of them asks for a request of 1 ms each 200 ms, and the other one soon for nothing.
+    let mut ms = 0;
+    let mut few = |fleet: &mut Fleet, is_busy: bool| {
+        if is_busy {
+            fleet.offer(0, 15_000.0);
+        }
+        ms += 10;
+        if ms % 200 == 0 {
+            fleet.offer(1, 1_000.0);
+        }
+    };
+    fleet.settle(15_000, |fleet| few(fleet, true));
+    fleet.settle(15_000, |fleet| few(fleet, false));
+    let account = fleet.tasks[1].holder.account(CustomerId(0));
+    assert_eq!((account.cut(), account.fleet()), (Cut::NONE, None), "the owner does not know of its demand");
+}
