@@ -110,7 +110,7 @@ fn account() {
         fleet: FleetUse::default(),
     };
     let (lease, entries) = (OwnerConfig::DEFAULT_LEASE, vec![entry]);
-    let assignment = Assignment { number: 1, answers: 0, lease, tasks: 10, overloaded: 0, entries };
+    let assignment = Assignment { number: 1, answers: 0, lease, tasks: 10, overloaded: None, entries };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");
     let account = holder.account(customer);
     let begun = Instant::now();

@@ -199,8 +199,8 @@ struct InstanceShown {
     instance: String,
     cpus: f64,
     connected: bool,
-    /// It lacks CPU.
-    overloaded: bool,
+    /// The most critical requests that it lacks CPU for; `null`: it has enough.
+    overloaded: Option<&'static str>,
 }
 
 /// A customer, or a group.
@@ -297,7 +297,7 @@ fn service_shown(now: Timestamp, name: &str, hosted: &Hosted, with_tasks: bool) 
                 instance: of.name.to_owned(),
                 cpus: of.cpus,
                 connected: of.is_connected,
-                overloaded: of.is_overloaded,
+                overloaded: of.overloaded.map(Criticality::name),
             })
             .collect()
     });

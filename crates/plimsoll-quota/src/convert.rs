@@ -99,7 +99,7 @@ pub(crate) fn assignment(
         answers: *answers,
         lease_ms: lease.as_millis().try_into().unwrap_or(u32::MAX),
         tasks: *tasks,
-        overloaded: *overloaded,
+        overloaded: overloaded.map(rank_of),
         entries: entries.iter().filter_map(entry).collect(),
     }
 }
@@ -159,6 +159,17 @@ fn to_groups(
     Ok(all)
 }
 
+/// The criticality of this rank.
+pub(crate) fn criticality(of: &'static str, rank: u32) -> Result<Criticality, Invalid> {
+    let known = Criticality::ALL.into_iter().find(|criticality| rank_of(*criticality) == rank);
+    known.ok_or_else(|| field(of, format!("{rank} is no criticality")))
+}
+
+/// The rank of a criticality: 0 is the most critical.
+pub(crate) fn rank_of(criticality: Criticality) -> u32 {
+    criticality.rank() as u32
+}
+
 /// An assignment for the core of a task.
 pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::Assignment, Invalid> {
     let message::Assignment { number, answers, lease_ms, tasks, overloaded, entries, .. } = assignment;
@@ -205,7 +216,7 @@ pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::A
         answers: *answers,
         lease: Duration::from_millis(u64::from(*lease_ms)),
         tasks: *tasks,
-        overloaded: *overloaded,
+        overloaded: overloaded.map(|rank| criticality("assignment.overloaded", rank)).transpose()?,
         entries: entries.iter().map(entry).collect::<Result<_, _>>()?,
     })
 }
@@ -232,7 +243,7 @@ pub(crate) fn hello(
 
 /// A report of a task.
 pub(crate) fn report(epoch: u64, report: quota::Introduced<quota::Report>) -> message::Report {
-    let quota::Introduced { message: quota::Report { number, acknowledged, entries, dropped, is_overloaded }, names } =
+    let quota::Introduced { message: quota::Report { number, acknowledged, entries, dropped, overloaded }, names } =
         report;
     // Both are in the same order.
     let mut names = names.into_iter().peekable();
@@ -249,6 +260,6 @@ pub(crate) fn report(epoch: u64, report: quota::Introduced<quota::Report>) -> me
         acknowledged,
         entries: entries.into_iter().map(entry).collect(),
         dropped: dropped.into_iter().map(|customer| customer.0).collect(),
-        overloaded: is_overloaded,
+        overloaded: overloaded.map(rank_of),
     }
 }

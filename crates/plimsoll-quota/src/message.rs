@@ -82,9 +82,9 @@ pub(crate) struct Report {
     /// Customers that the task has removed.
     #[prost(uint32, repeated, tag = "5")]
     pub(crate) dropped: Vec<u32>,
-    /// The task lacks CPU.
-    #[prost(bool, tag = "6")]
-    pub(crate) overloaded: bool,
+    /// The rank of the most critical requests that the task lacks CPU for. Absent: it has enough.
+    #[prost(uint32, optional, tag = "6")]
+    pub(crate) overloaded: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -177,9 +177,9 @@ pub(crate) struct Assignment {
     pub(crate) tasks: u32,
     #[prost(message, repeated, tag = "6")]
     pub(crate) entries: Vec<AssignmentEntry>,
-    /// Tasks that lack CPU.
-    #[prost(uint32, tag = "7")]
-    pub(crate) overloaded: u32,
+    /// The rank of the most critical requests that most tasks lack CPU for. Absent: there is enough.
+    #[prost(uint32, optional, tag = "7")]
+    pub(crate) overloaded: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -86,7 +86,7 @@ const METRICS: &[Metric] = &[
         name: "overloaded_tasks",
         kind: MetricType::Gauge,
         labels: &["service"],
-        help: "Tasks that lack CPU",
+        help: "Tasks that lack CPU for some requests",
         samples: |seen| vec![(Vec::new(), f64::from(seen.overloaded))],
     },
     Metric {

@@ -16,10 +16,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::Timestamp;
 use plimsoll_core::quota::{
     self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, RolloutStep, TaskId, UNLIMITED,
 };
+use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_tls_config::ClientName;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -118,8 +118,8 @@ pub(crate) struct InstanceView<'a> {
     pub(crate) cpus: f64,
     /// There is a stream.
     pub(crate) is_connected: bool,
-    /// It lacks CPU.
-    pub(crate) is_overloaded: bool,
+    /// The most critical requests that it lacks CPU for.
+    pub(crate) overloaded: Option<Criticality>,
 }
 
 impl CustomerView {
@@ -275,7 +275,7 @@ impl Service {
         dictionary: &mut Dictionary,
         report: &Report,
     ) -> Result<quota::Assignment, StreamError> {
-        let &Report { epoch, number, acknowledged, ref entries, ref dropped, overloaded: is_overloaded } = report;
+        let &Report { epoch, number, acknowledged, ref entries, ref dropped, overloaded } = report;
         if epoch != self.epoch {
             return Err(Invalid::Epoch { expected: self.epoch, got: epoch }.into());
         }
@@ -300,7 +300,8 @@ impl Service {
             Ok(convert::report_entry(entry, customer)?)
         };
         let converted = entries.iter().map(convert).collect::<Result<Vec<_>, StreamError>>()?;
-        let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new(), is_overloaded };
+        let overloaded = overloaded.map(|rank| convert::criticality("report.overloaded", rank)).transpose()?;
+        let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new(), overloaded };
         let answer = self.owner.report(now, task, &message)?;
         self.changes.rollout.on_report(now, task);
         for id in dropped {
@@ -476,7 +477,7 @@ impl Service {
             name: &task.instance,
             cpus: task.cpus,
             is_connected: task.stream.is_some(),
-            is_overloaded: self.owner.is_overloaded(*id),
+            overloaded: self.owner.overload(*id),
         })
     }
 

@@ -204,7 +204,7 @@ impl Gate {
         let accounts;
         (accounts, self.refused) = limiter.ask(now, &request);
         let share = limiter.share(now, kind.customer, accounts).unwrap_or(arrival.quota.share.as_f64());
-        self.ranked.set_fleet_overloaded(limiter.is_fleet_overloaded());
+        self.ranked.set_fleet_overload(limiter.fleet_overload());
         match self.refused.filter(|refused| !refused.is_dry_run) {
             None => {
                 let (mut entry, shed) = self.ask_with(now, arrival, share, rng);
@@ -264,6 +264,15 @@ impl Gate {
             None => self.ranked.admit(now, &ask, rng),
             Some(shed) => Verdict::Shed(shed),
         };
+        if self.mode == Mode::Protect
+            && let Some(limiter) = &mut self.fleet
+        {
+            match &verdict {
+                Verdict::Admit(_) => limiter.on_request(now, criticality, false),
+                Verdict::Shed(shed) if shed.reason.is_shortage() => limiter.on_request(now, criticality, true),
+                Verdict::Shed(_) => {}
+            }
+        }
         match verdict {
             Verdict::Admit(admission) => {
                 let charge = self.limits.take(now, &ask, quota);
@@ -273,9 +282,6 @@ impl Gate {
                 (Some(Entry { kind, begun: now, expected, admission: None, charge: None, fleet: None }), Some(shed))
             }
             Verdict::Shed(shed) => {
-                if let Some(limiter) = self.fleet.as_mut().filter(|_| shed.reason.is_shortage()) {
-                    limiter.on_overload(now);
-                }
                 self.ranked.overhead(now, beside);
                 (None, Some(shed))
             }

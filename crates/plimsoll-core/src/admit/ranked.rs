@@ -307,25 +307,26 @@ impl RankedAdmission {
         let rank = ask.criticality.rank();
         let share = self.admitted_share(now, ask);
         if share < 1.0 && draw(ask, rng) >= share {
-            return self.overloaded(now);
+            return self.overloaded(now, ask.criticality);
         }
         let counted = ask.cost.min(self.max_of_one(rank));
         if self.config.outlook == Outlook::Pessimistic && !self.backlog.fits(rank, counted, &self.supply()) {
-            return self.overloaded(now);
+            return self.overloaded(now, ask.criticality);
         }
         self.backlog.add(rank, counted);
         Verdict::Admit(Admission { criticality: ask.criticality, counted, used: 0.0 })
     }
 
-    /// Whether most servers of the fleet are overloaded, so that retries elsewhere are useless.
-    pub fn set_fleet_overloaded(&mut self, is_fleet_overloaded: bool) {
-        self.attempts.set_fleet_overloaded(is_fleet_overloaded);
+    /// The most critical requests for which most servers of the fleet are overloaded, so that retries elsewhere are
+    /// useless.
+    pub fn set_fleet_overload(&mut self, fleet_overload: Option<Criticality>) {
+        self.attempts.set_fleet_overload(fleet_overload);
     }
 
-    fn overloaded(&mut self, now: Timestamp) -> Verdict {
+    fn overloaded(&mut self, now: Timestamp, criticality: Criticality) -> Verdict {
         self.is_limiting = true;
         self.shed_at = Some(now);
-        Verdict::Shed(Shed::at_once(self.attempts.rejection()))
+        Verdict::Shed(Shed::at_once(self.attempts.rejection(criticality)))
     }
 
     /// An admitted request has ended, with its use in CPU-seconds.

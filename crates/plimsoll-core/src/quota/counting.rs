@@ -157,7 +157,7 @@ impl CountingTask {
         }
         self.reported += 1;
         self.reported_at = now;
-        Report { number: self.reported, acknowledged: self.acknowledged, entries, dropped, is_overloaded: false }
+        Report { number: self.reported, acknowledged: self.acknowledged, entries, dropped, overloaded: None }
     }
 
     /// The owner assigns rates, and the shell sends them to the proxy now. Returns the customers whose
@@ -301,7 +301,7 @@ mod tests {
     fn assignment(number: u32, rate: u32, cut: Cut) -> Assignment {
         let entry =
             AssignmentEntry { customer: ACME, limit: 100_000, rate, credit: 0, cut, fleet: FleetUse::default() };
-        Assignment { number, answers: number, lease: LEASE, tasks: 2, overloaded: 0, entries: [entry].into() }
+        Assignment { number, answers: number, lease: LEASE, tasks: 2, overloaded: None, entries: [entry].into() }
     }
 
     fn demand(report: &Report) -> u64 {

@@ -17,13 +17,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use super::overload::Overload;
 use super::{Account, Assignment, AssignmentEntry, CustomerId, Hello, Limit, Report};
-use crate::Timestamp;
+use crate::{Criticality, Timestamp};
 
 /// Time between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A task lacks CPU for this time after it refused a request for that: until its next report at least.
-const OVERLOADED_FOR: Duration = INTERVAL;
 /// Time after the lease in which a task uses the lower one of its last rate and the even part: leases of
 /// other tasks end later.
 const CAUTION: Duration = Duration::from_secs(2);
@@ -112,10 +111,9 @@ pub struct Holder {
     joined: Option<Timestamp>,
     fallback: Fallback,
     regular: Timestamp,
-    /// When it last refused a request for lack of CPU.
-    overloaded_at: Option<Timestamp>,
-    /// Most tasks lack CPU, by the owner's last word.
-    is_fleet_overloaded: bool,
+    overload: Overload,
+    /// The most critical requests that most tasks lack CPU for, by the owner's last word.
+    fleet_overload: Option<Criticality>,
 }
 
 impl Holder {
@@ -136,8 +134,8 @@ impl Holder {
             joined: None,
             fallback: Fallback::None,
             regular: now,
-            overloaded_at: None,
-            is_fleet_overloaded: false,
+            overload: Overload::default(),
+            fleet_overload: None,
         }
     }
 
@@ -216,15 +214,16 @@ impl Holder {
         }
     }
 
-    /// The task refuses a request for lack of CPU.
-    pub fn on_overload(&mut self, now: Timestamp) {
-        self.overloaded_at = Some(now);
+    /// A request came, and is shed for lack of CPU or not.
+    pub fn on_request(&mut self, now: Timestamp, criticality: Criticality, is_shed: bool) {
+        self.overload.on_request(now, criticality, is_shed);
     }
 
-    /// Whether most tasks lack CPU, so that a request is not served elsewhere either.
+    /// The most critical requests that most tasks lack CPU for: these and less critical ones are not served elsewhere
+    /// either.
     #[must_use]
-    pub fn is_fleet_overloaded(&self) -> bool {
-        self.is_fleet_overloaded
+    pub fn fleet_overload(&self) -> Option<Criticality> {
+        self.fleet_overload
     }
 
     /// The origin of its rates.
@@ -253,7 +252,7 @@ impl Holder {
 
     /// The stream ended.
     pub fn disconnect(&mut self) {
-        (self.stream, self.is_fleet_overloaded) = (None, false);
+        (self.stream, self.fleet_overload) = (None, None);
     }
 
     /// When to call [`Holder::poll`], unless a request is refused before. `None`: with the next stream.
@@ -293,8 +292,8 @@ impl Holder {
         stream.is_owing = false;
         stream.unanswered.push_back((stream.reported, now));
         let dropped = core::mem::take(&mut self.dropped);
-        let is_overloaded = self.overloaded_at.is_some_and(|at| now.since(at) < OVERLOADED_FOR);
-        Some(Report { number: stream.reported, acknowledged: stream.assigned, entries, dropped, is_overloaded })
+        let overloaded = self.overload.level(now);
+        Some(Report { number: stream.reported, acknowledged: stream.assigned, entries, dropped, overloaded })
     }
 
     /// The owner assigns rates.
@@ -324,7 +323,7 @@ impl Holder {
         }
         self.set_tasks(now, *tasks);
         let tasks = self.tasks;
-        self.is_fleet_overloaded = 2 * u64::from(*overloaded) > u64::from(tasks);
+        self.fleet_overload = *overloaded;
         let mut is_lower = false;
         for entry in entries {
             if let Some(account) = self.get(entry.customer) {
@@ -352,7 +351,7 @@ impl Holder {
             Fallback::Cautious if self.caution_ends().is_some_and(|end| now >= end) => Fallback::Even,
             _ => return,
         };
-        (self.fallback, self.is_fleet_overloaded) = (next, false);
+        (self.fallback, self.fleet_overload) = (next, None);
         if next == Fallback::Even {
             self.stream = None;
         }

@@ -339,15 +339,15 @@ impl Limiter {
         now.since(self.begun) < START
     }
 
-    /// The task refuses a request for lack of CPU.
-    pub fn on_overload(&mut self, now: Timestamp) {
-        self.holder.on_overload(now);
+    /// A request came, and is shed for lack of CPU or not.
+    pub fn on_request(&mut self, now: Timestamp, criticality: Criticality, is_shed: bool) {
+        self.holder.on_request(now, criticality, is_shed);
     }
 
-    /// Whether most tasks lack CPU, so that a request is not served elsewhere either.
+    /// The most critical requests that most tasks lack CPU for.
     #[must_use]
-    pub fn is_fleet_overloaded(&self) -> bool {
-        self.holder.is_fleet_overloaded()
+    pub fn fleet_overload(&self) -> Option<Criticality> {
+        self.holder.fleet_overload()
     }
 
     /// The limits, as the owner says, and the number of tasks.
@@ -648,7 +648,7 @@ mod tests {
             answers: 1,
             lease: Duration::from_secs(60),
             tasks: 1,
-            overloaded: 0,
+            overloaded: None,
             entries: [entry].into(),
         };
         assert_eq!(limiter.assign(at(61), &assignment(1, entry)), Ok(()));

@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use super::Cut;
 use super::rule::LEVELS;
+use crate::Criticality;
 
 /// The number of a customer at its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,8 +50,8 @@ pub struct Report {
     pub entries: Vec<ReportEntry>,
     /// Customers that the task has removed. Their numbers are not used again on this stream.
     pub dropped: Vec<CustomerId>,
-    /// The task lacks CPU: it has refused requests for that in the last second.
-    pub is_overloaded: bool,
+    /// The most critical requests that the task lacks CPU for; `None`: it has enough.
+    pub overloaded: Option<Criticality>,
 }
 
 /// The demand of one customer at a task.
@@ -81,8 +82,8 @@ pub struct Assignment {
     pub lease: Duration,
     /// Tasks of the service, at least 1.
     pub tasks: u32,
-    /// Those that lack CPU.
-    pub overloaded: u32,
+    /// The most critical requests that more than half of the tasks lack CPU for.
+    pub overloaded: Option<Criticality>,
     /// Customers whose assignment changed.
     pub entries: Vec<AssignmentEntry>,
 }

@@ -36,6 +36,7 @@ mod group;
 mod holder;
 mod limiter;
 mod message;
+mod overload;
 mod owner;
 mod rollout;
 mod rule;

@@ -481,7 +481,7 @@ fn task_that_asks_gets_a_credit_once() {
         number,
         acknowledged,
         dropped: Vec::new(),
-        is_overloaded: false,
+        overloaded: None,
         entries: [ReportEntry {
             customer: CustomerId(0),
             demand: [0; 4],
@@ -518,7 +518,7 @@ fn mean_cost_is_of_requests_and_not_of_reports() {
         let entry = ReportEntry { customer, demand, cost, lacking: 0, unused: 0, used: 0 };
         let (acknowledged, dropped) = (0, Vec::new());
         let entries = [entry].into();
-        let report = Report { number: numbers[at], acknowledged, entries, dropped, is_overloaded: false };
+        let report = Report { number: numbers[at], acknowledged, entries, dropped, overloaded: None };
         owner.report(ms(6_000), [cheap, dear][at], &report).expect("a good report");
         owner.customer(customer).cost
     };
@@ -553,7 +553,7 @@ fn credit_after(outlook: Outlook, unused: u32, requests: u32) -> u32 {
         number,
         acknowledged: number - 1,
         dropped: Vec::new(),
-        is_overloaded: false,
+        overloaded: None,
         entries: [ReportEntry {
             customer,
             demand: [cpu, 0, 0, 0],
@@ -645,7 +645,7 @@ fn small_account_gives_back_once_what_it_could_not_use() {
         answers: 0,
         lease: OwnerConfig::DEFAULT_LEASE,
         tasks: 8,
-        overloaded: 0,
+        overloaded: None,
         entries: [entry(3_000)].into(),
     };
     holder.assign(ms(0), &assignment).expect("the first one");
@@ -679,7 +679,7 @@ fn even_part_is_for_the_most_critical_requests_of_the_task() {
         fleet: FleetUse::default(),
     };
     let lease = Duration::from_secs(5);
-    let assignment = Assignment { number: 1, answers: 0, lease, tasks: 2, overloaded: 0, entries: [entry].into() };
+    let assignment = Assignment { number: 1, answers: 0, lease, tasks: 2, overloaded: None, entries: [entry].into() };
     holder.poll(ms(1_000)).expect("a report is due");
     holder.assign(ms(1_000), &Assignment { answers: 1, ..assignment }).expect("the first one");
     holder.disconnect();
@@ -715,14 +715,24 @@ fn customer_without_a_hard_limit_holds_nothing_after_the_lease() {
     let entry = AssignmentEntry { customer, limit: UNLIMITED, rate: 0, credit: 0, cut: Cut::NONE, fleet };
     let lease = OwnerConfig::DEFAULT_LEASE;
     let entries = [entry].into();
-    let assignment = Assignment { number: 1, answers: report.number, lease, tasks: 2, overloaded: 2, entries };
+    let assignment = Assignment {
+        number: 1,
+        answers: report.number,
+        lease,
+        tasks: 2,
+        overloaded: Some(Criticality::Sheddable),
+        entries,
+    };
     holder.assign(ms(1_000), &assignment).expect("the first one");
     assert!(holder.account(customer).ask(ms(1_000), Criticality::Critical, 1_000.0, 0.5).is_ok());
-    assert_eq!((holder.account(customer).fleet(), holder.is_fleet_overloaded()), (Some(fleet), true));
+    assert_eq!(
+        (holder.account(customer).fleet(), holder.fleet_overload()),
+        (Some(fleet), Some(Criticality::Sheddable))
+    );
     holder.end_lease(ms(61_000));
     holder.end_lease(ms(63_000));
     assert_eq!((holder.fallback(), holder.account(customer).fleet()), (Fallback::Even, None));
-    assert!(!holder.is_fleet_overloaded() && holder.connect(ms(70_000), 1.0).holds.is_empty());
+    assert!(holder.fleet_overload().is_none() && holder.connect(ms(70_000), 1.0).holds.is_empty());
     assert_eq!(holder.share(ms(70_000), customer), Some(1.0), "the soft limit, as the fleet is unknown");
 }
 
@@ -739,7 +749,7 @@ fn account_refuses_by_criticality_when_the_fleet_does() {
         answers: 0,
         lease: OwnerConfig::DEFAULT_LEASE,
         tasks: 2,
-        overloaded: 0,
+        overloaded: None,
         entries: [entry].into(),
     };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");
@@ -784,4 +794,27 @@ fn cut_ends_at_a_task_whose_demand_is_below_the_floor() {
     fleet.settle(15_000, |fleet| few(fleet, false));
     let account = fleet.tasks[1].holder.account(CustomerId(0));
     assert_eq!((account.cut(), account.fleet()), (Cut::NONE, None), "the owner does not know of its demand");
+}
+
+#[test]
+fn fleet_lacks_cpu_for_what_more_than_half_of_the_tasks_lack_it_for() {
+    use Criticality::{Critical, Sheddable, SheddablePlus};
+    let mut owner = Owner::new(Timestamp::ZERO, OwnerConfig::default());
+    let join = |owner: &mut Owner| owner.join(Timestamp::ZERO, &Hello::default(), None).expect("it holds nothing");
+    let tasks: Vec<TaskId> = (0..4).map(|_| join(&mut owner)).collect();
+    for (number, (lacking, expected, count)) in (1..).zip([
+        ([Some(Critical), Some(Critical), None, None], None, 2),
+        ([Some(Critical), Some(SheddablePlus), Some(Sheddable), None], Some(Sheddable), 3),
+        ([Some(Critical), Some(SheddablePlus), Some(SheddablePlus), Some(Sheddable)], Some(SheddablePlus), 4),
+        ([Some(Critical), Some(Critical), Some(Critical), None], Some(Critical), 3),
+        ([None, None, None, None], None, 0),
+    ]) {
+        let mut last = None;
+        for (task, overloaded) in tasks.iter().zip(lacking) {
+            let report = Report { number, overloaded, ..Report::default() };
+            last = owner.report(Timestamp::ZERO, *task, &report).expect("in order").overloaded;
+            assert_eq!(owner.overload(*task), overloaded);
+        }
+        assert_eq!((last, owner.overloaded()), (expected, count), "{lacking:?}");
+    }
 }

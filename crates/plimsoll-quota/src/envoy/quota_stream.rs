@@ -189,7 +189,7 @@ impl QuotaStream {
             acknowledged: report.acknowledged,
             entries: entries.collect(),
             dropped: report.dropped.iter().map(|customer| customer.0).collect(),
-            overloaded: report.is_overloaded,
+            overloaded: report.overloaded.map(convert::rank_of),
         };
         self.hosted.change(|service| service.report(now, self.id, &message))?;
         let dropped = report.dropped.iter().filter_map(|customer| {

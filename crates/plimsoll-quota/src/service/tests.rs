@@ -107,7 +107,7 @@ impl Task {
             acknowledged: self.acknowledged,
             entries,
             dropped: Vec::new(),
-            overloaded: false,
+            overloaded: None,
         };
         service.report(now, self.id, &report)?;
         Ok(self.assignment())
@@ -170,7 +170,7 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
         acknowledged: 0,
         entries: Vec::new(),
         dropped: Vec::new(),
-        overloaded: false,
+        overloaded: None,
     };
     let long = "x".repeat(257);
     for (report, error) in [
@@ -253,7 +253,7 @@ fn task_that_does_not_read_loses_its_stream_and_others_do_not() {
     let error = (0..=MAX_QUEUE as u32).find_map(|number| {
         let entries = vec![entry(1, (number == 0).then_some("acme"), 100_000)];
         let number = number + 1;
-        let report = Report { epoch: EPOCH, number, acknowledged: 0, entries, dropped: Vec::new(), overloaded: false };
+        let report = Report { epoch: EPOCH, number, acknowledged: 0, entries, dropped: Vec::new(), overloaded: None };
         service.report(at(6_000), slow.id, &report).err()
     });
     assert_eq!(error, Some(StreamError::Slow));
@@ -291,7 +291,7 @@ fn dropped_customer_may_be_named_again_by_another_number() {
         acknowledged: 1,
         entries: Vec::new(),
         dropped: vec![1, 55],
-        overloaded: false,
+        overloaded: None,
     };
     service.report(at(6_100), task.id, &drop).unwrap();
     service.handle_timeout(at(6_200));

@@ -31,9 +31,10 @@ use core::time::Duration;
 
 use self::customer::Customer;
 use self::task::Task;
+use super::rule::LEVELS;
 use super::{Assignment, AssignmentEntry, CustomerId, Cut, Hello, Hold, Report, TaskId, granted};
-use crate::Timestamp;
 use crate::outlook::Outlook;
+use crate::{Criticality, Timestamp};
 
 /// If no task that joined in this time holds a rate, none did before.
 const FIRST_START: Duration = Duration::from_secs(5);
@@ -117,7 +118,7 @@ pub struct CustomerState {
     /// Its limit, in µCPU.
     pub limit: u64,
     /// Its demand by criticality, in µCPU.
-    pub demand: [u64; super::rule::LEVELS],
+    pub demand: [u64; LEVELS],
     /// Costs of its admitted requests a second, in µCPU.
     pub used: u64,
     /// The rates that tasks may be using, in sum. µCPU.
@@ -138,8 +139,8 @@ pub struct Owner {
     /// By number; `None`: free.
     tasks: Vec<Option<Task>>,
     joined: u32,
-    /// Those that lack CPU.
-    overloaded: u32,
+    /// Those that lack CPU for requests of each criticality, or for more critical ones.
+    overloaded: [u32; LEVELS],
     dirty: Vec<u32>,
     /// Tasks with unsent assignments.
     ready: Vec<u32>,
@@ -162,7 +163,7 @@ impl Owner {
             customers: Vec::new(),
             tasks: Vec::new(),
             joined: 0,
-            overloaded: 0,
+            overloaded: [0; LEVELS],
             dirty: Vec::new(),
             ready: Vec::new(),
             unsure_until: Some(now + config.lease),
@@ -254,7 +255,7 @@ impl Owner {
         if let Some(Some(task)) = self.tasks.get_mut(task.0 as usize) {
             task.is_connected = false;
         }
-        self.set_overloaded(task.0, false);
+        self.set_overloaded(task.0, None);
     }
 
     /// A task reports. Returns the answer, which must be sent to it before any later assignment.
@@ -275,7 +276,7 @@ impl Owner {
         for customer in lowered {
             self.release(now, id.0, customer, report.acknowledged);
         }
-        self.set_overloaded(id.0, report.is_overloaded);
+        self.set_overloaded(id.0, report.overloaded);
         let tasks = self.fleet();
         let mut entries = Vec::new();
         let mut next = 0;
@@ -382,16 +383,22 @@ impl Owner {
         self.joined
     }
 
-    /// Those that lack CPU, by their last reports.
+    /// Those that lack CPU for some requests, by their last reports.
     #[must_use]
     pub fn overloaded(&self) -> u32 {
-        self.overloaded
+        self.overloaded[LEVELS - 1]
     }
 
-    /// Whether a task lacks CPU.
+    /// The most critical requests that a task lacks CPU for.
     #[must_use]
-    pub fn is_overloaded(&self, task: TaskId) -> bool {
-        self.tasks.get(task.0 as usize).and_then(Option::as_ref).is_some_and(|task| task.is_overloaded)
+    pub fn overload(&self, task: TaskId) -> Option<Criticality> {
+        self.tasks.get(task.0 as usize)?.as_ref()?.overloaded
+    }
+
+    /// The same for more than half of the tasks.
+    fn fleet_overload(&self) -> Option<Criticality> {
+        let most = |criticality: &Criticality| 2 * self.overloaded[criticality.rank()] > self.fleet();
+        Criticality::ALL.into_iter().find(most)
     }
 
     /// Tasks that share the floors: those that joined, and while tasks of before are not back, these too.
@@ -516,7 +523,7 @@ impl Owner {
         let answers = self.tasks[id as usize].as_ref().map_or(0, |task| task.reported);
         let OwnerConfig { lease, takeover_lease, .. } = self.config;
         let lease = if self.is_unsure() { lease.min(takeover_lease) } else { lease };
-        Assignment { number, answers, lease, tasks: self.fleet(), overloaded: self.overloaded, entries }
+        Assignment { number, answers, lease, tasks: self.fleet(), overloaded: self.fleet_overload(), entries }
     }
 
     fn drop_idle(&mut self, now: Timestamp, id: u32, customer: u32) {
@@ -546,15 +553,18 @@ impl Owner {
             self.remove(now, id, customer, place as usize);
             self.mark(customer);
         }
-        self.set_overloaded(id, false);
+        self.set_overloaded(id, None);
         self.tasks[id as usize] = None;
         self.joined -= 1;
     }
 
-    fn set_overloaded(&mut self, id: u32, is_overloaded: bool) {
+    fn set_overloaded(&mut self, id: u32, overloaded: Option<Criticality>) {
         let Some(Some(task)) = self.tasks.get_mut(id as usize) else { return };
-        let was = core::mem::replace(&mut task.is_overloaded, is_overloaded);
-        self.overloaded = self.overloaded + u32::from(is_overloaded) - u32::from(was);
+        let before = core::mem::replace(&mut task.overloaded, overloaded);
+        for (rank, tasks) in self.overloaded.iter_mut().enumerate() {
+            let lacks = |from: Option<Criticality>| u32::from(from.is_some_and(|from| rank >= from.rank()));
+            *tasks = *tasks + lacks(overloaded) - lacks(before);
+        }
     }
 
     fn mark(&mut self, customer: u32) {

@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::super::bucket::LONGEST_UNUSED;
 use super::super::{CustomerId, Report};
 use super::ReportError;
-use crate::Timestamp;
+use crate::{Criticality, Timestamp};
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ pub(super) struct Task {
     gave_back_at: Timestamp,
     /// `false` when its stream ended; its rates are reserved until the end of the lease.
     pub(super) is_connected: bool,
-    /// It lacks CPU.
-    pub(super) is_overloaded: bool,
+    /// The most critical requests that it lacks CPU for.
+    pub(super) overloaded: Option<Criticality>,
 }
 
 impl Task {
@@ -52,7 +52,7 @@ impl Task {
             until,
             gave_back_at: now,
             is_connected: true,
-            is_overloaded: false,
+            overloaded: None,
         }
     }
 
