@@ -209,7 +209,7 @@ impl From<FleetStanding> for FleetView {
             fleet_soft_limit_cpus: of.soft.map(|limit| rounded(limit as f64 / MICRO)),
             fleet_rate_cpus: hard.map(|_| rounded(of.rate / MICRO)),
             fleet_used_cpus: of.fleet.map(|fleet| rounded(fleet.used as f64 / MICRO)),
-            fleet_demand_cpus: of.fleet.map(|fleet| rounded(fleet.demand as f64 / MICRO)),
+            fleet_demand_cpus: of.fleet.map(|fleet| rounded(fleet.total() as f64 / MICRO)),
             fleet_cut: cut.map(|cut| Criticality::ALL[cut.rank].name()),
             fleet_cut_admitted: cut.map(|cut| cut.part),
         }

@@ -107,7 +107,7 @@ fn account() {
         rate: 10_000_000,
         credit: 0,
         cut: Cut::NONE,
-        fleet: FleetUse::default(),
+        fleet: Some(FleetUse::default()),
     };
     let (lease, entries) = (OwnerConfig::DEFAULT_LEASE, vec![entry]);
     let assignment = Assignment { number: 1, answers: 0, lease, tasks: 10, overloaded: None, entries };

@@ -16,6 +16,8 @@ const LEVELS: usize = Criticality::ALL.len();
 const MAX_NAME: usize = 256;
 /// The largest demand of a customer at a task, in µCPU: a million CPUs.
 const MAX_DEMAND: u64 = 1 << 40;
+/// The same of all tasks: four criticalities have a sum.
+const MAX_FLEET: u64 = 1 << 60;
 
 /// Limits with a name: as many as a task has room for, beside customers without one.
 const MAX_LIMITS: usize = Holder::MAX_CUSTOMERS - MAX_OTHERS;
@@ -69,15 +71,19 @@ pub(crate) fn check_hello(hello: &message::Hello) -> Result<(), Invalid> {
 
 /// An entry of a report, about the customer with this number at the owner.
 pub(crate) fn report_entry(entry: &message::ReportEntry, customer: CustomerId) -> Result<quota::ReportEntry, Invalid> {
-    let demand: [u64; LEVELS] = entry.demand.as_slice().try_into().map_err(|_| {
-        let found = entry.demand.len();
-        field("report.entries.demand", format!("{found} numbers where one for each of {LEVELS} criticalities is due"))
-    })?;
+    let demand = by_criticality("report.entries.demand", &entry.demand)?;
     if let Some(most) = demand.iter().find(|demand| **demand > MAX_DEMAND) {
         return Err(field("report.entries.demand", format!("{most} µCPU is more than {MAX_DEMAND}")));
     }
     let &message::ReportEntry { cost, lacking, unused, used, .. } = entry;
     Ok(quota::ReportEntry { customer, demand, cost, lacking, unused, used: used.min(MAX_DEMAND) })
+}
+
+/// Numbers by criticality.
+fn by_criticality(of: &'static str, numbers: &[u64]) -> Result<[u64; LEVELS], Invalid> {
+    numbers.try_into().map_err(|_| {
+        field(of, format!("{} numbers where one for each of {LEVELS} criticalities is due", numbers.len()))
+    })
 }
 
 /// An assignment of the core, of which `id` knows the task's numbers. A customer that the task has dropped is
@@ -89,9 +95,10 @@ pub(crate) fn assignment(
 ) -> message::Assignment {
     let quota::Assignment { number, answers, lease, tasks, overloaded, entries } = assignment;
     let entry = |entry: &quota::AssignmentEntry| {
-        let &quota::AssignmentEntry { customer, limit, rate, credit, cut, fleet: FleetUse { demand, used } } = entry;
+        let &quota::AssignmentEntry { customer, limit, rate, credit, cut, fleet } = entry;
         let cut = (cut != Cut::NONE).then_some(message::Cut { rank: cut.rank as u32, part: cut.part });
-        Some(message::AssignmentEntry { id: id(customer)?, limit, rate, credit, cut, demand, used })
+        let fleet = fleet.map(|FleetUse { demand, used }| message::FleetUse { demand: demand.to_vec(), used });
+        Some(message::AssignmentEntry { id: id(customer)?, limit, rate, credit, cut, fleet })
     };
     message::Assignment {
         epoch,
@@ -174,7 +181,7 @@ pub(crate) fn rank_of(criticality: Criticality) -> u32 {
 pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::Assignment, Invalid> {
     let message::Assignment { number, answers, lease_ms, tasks, overloaded, entries, .. } = assignment;
     let entry = |entry: &message::AssignmentEntry| {
-        let &message::AssignmentEntry { id, limit, rate, credit, ref cut, demand, used } = entry;
+        let &message::AssignmentEntry { id, limit, rate, credit, ref cut, ref fleet } = entry;
         let cut = match cut {
             None => Cut::NONE,
             Some(message::Cut { rank, part }) => {
@@ -196,14 +203,12 @@ pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::A
                 return Err(field(of, format!("{number} is more than a limit of {limit} allows")));
             }
         }
-        Ok(quota::AssignmentEntry {
-            customer: CustomerId(id),
-            limit,
-            rate,
-            credit,
-            cut,
-            fleet: FleetUse { demand, used },
-        })
+        let fleet = fleet.as_ref().map(|message::FleetUse { demand, used }| {
+            let demand = by_criticality("assignment.entries.fleet.demand", demand)?;
+            Ok(FleetUse { demand: demand.map(|demand| demand.min(MAX_FLEET)), used: (*used).min(MAX_FLEET) })
+        });
+        let fleet = fleet.transpose()?;
+        Ok(quota::AssignmentEntry { customer: CustomerId(id), limit, rate, credit, cut, fleet })
     };
     if !(MIN_LEASE_MS..=MAX_LEASE_MS).contains(lease_ms) {
         return Err(field("assignment.lease_ms", format!("{lease_ms} ms is not from 1 s to 2 h")));

@@ -195,11 +195,19 @@ pub(crate) struct AssignmentEntry {
     /// Requests below the criticality of this rank are refused, and so is a part at it. Absent: none.
     #[prost(message, optional, tag = "5")]
     pub(crate) cut: Option<Cut>,
-    /// Demand at all tasks, in µCPU.
-    #[prost(uint64, tag = "6")]
-    pub(crate) demand: u64,
-    /// Costs of admitted requests a second at all tasks, in µCPU.
-    #[prost(uint64, tag = "7")]
+    /// Absent: not known.
+    #[prost(message, optional, tag = "6")]
+    pub(crate) fleet: Option<FleetUse>,
+}
+
+/// A customer at all tasks.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct FleetUse {
+    /// By criticality, the most critical first. µCPU.
+    #[prost(uint64, repeated, tag = "1")]
+    pub(crate) demand: Vec<u64>,
+    /// Costs of admitted requests a second, in µCPU.
+    #[prost(uint64, tag = "2")]
     pub(crate) used: u64,
 }
 

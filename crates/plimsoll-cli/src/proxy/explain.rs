@@ -125,7 +125,7 @@ fn fleet_refusal(Refused { refusal, is_dry_run, standing, group }: Refused) -> F
     FleetExplained {
         fleet_limit_cpus: cpus(standing.limit as f64 / MICROS),
         fleet_rate_cpus: cpus(standing.rate / MICROS),
-        fleet_demand_cpus: standing.fleet.map(|fleet| cpus(fleet.demand as f64 / MICROS)),
+        fleet_demand_cpus: standing.fleet.map(|fleet| cpus(fleet.total() as f64 / MICROS)),
         fleet_used_cpus: standing.fleet.map(|fleet| cpus(fleet.used as f64 / MICROS)),
         fleet_cut: cut.map(|cut| Level::ALL[cut.rank].name()),
         fleet_cut_admitted: cut.map(|cut| cut.part),

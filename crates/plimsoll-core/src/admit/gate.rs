@@ -34,7 +34,7 @@ use super::{
 };
 use crate::meter::{CostFit, Costs, Kind, Overhead, UsageTotals};
 use crate::outlook::Outlook;
-use crate::quota::{FleetCharge, LimitedRequest, Limiter, Refused};
+use crate::quota::{FairShare, FleetCharge, LimitedRequest, Limiter, Refused};
 use crate::signal::{Gauges, Loads, Signal, SignalSmoother, Signals};
 use crate::{Criticality, Speed, Timestamp};
 
@@ -203,11 +203,11 @@ impl Gate {
         let request = LimitedRequest { customer: kind.customer, name, criticality, cost, draw };
         let accounts;
         (accounts, self.refused) = limiter.ask(now, &request);
-        let share = limiter.share(now, kind.customer, accounts).unwrap_or(arrival.quota.share.as_f64());
+        let fair = limiter.fair_share(now, kind.customer, accounts, criticality).unwrap_or(arrival.quota.own_share());
         self.ranked.set_fleet_overload(limiter.fleet_overload());
         match self.refused.filter(|refused| !refused.is_dry_run) {
             None => {
-                let (mut entry, shed) = self.ask_with(now, arrival, share, rng);
+                let (mut entry, shed) = self.ask_with(now, arrival, fair, rng);
                 if let (Some(entry), Some(limiter)) = (&mut entry, &mut self.fleet) {
                     entry.fleet = limiter.take(accounts, cost);
                 }
@@ -230,7 +230,7 @@ impl Gate {
     /// Decides on a request. A dry run may return both an entry and the reason for which it would
     /// be shed.
     pub fn ask(&mut self, now: Timestamp, arrival: &Arrival, rng: &mut impl Rng) -> (Option<Entry>, Option<Shed>) {
-        self.ask_with(now, arrival, arrival.quota.share.as_f64(), rng)
+        self.ask_with(now, arrival, arrival.quota.own_share(), rng)
     }
 
     /// The same with this share of the customer.
@@ -238,7 +238,7 @@ impl Gate {
         &mut self,
         now: Timestamp,
         arrival: &Arrival,
-        share: f64,
+        FairShare { share, demand }: FairShare,
         rng: &mut impl Rng,
     ) -> (Option<Entry>, Option<Shed>) {
         let &Arrival { criticality, kind, quota, timeout, cohort, is_retry } = arrival;
@@ -254,6 +254,7 @@ impl Gate {
             criticality,
             customer: kind.customer,
             share,
+            demand: demand.map(|demand| self.speed.local(demand)),
             cost: cost + beside,
             overhead: beside,
             deadline: timeout.map(|timeout| now + timeout),

@@ -312,6 +312,7 @@ mod tests {
             criticality,
             customer,
             share: 1.0,
+            demand: None,
             cost: MEAN,
             overhead: 0.0,
             deadline: None,

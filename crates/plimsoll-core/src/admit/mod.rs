@@ -54,6 +54,9 @@ pub struct Ask {
     pub customer: u64,
     /// The customer's share beside other customers, above 0: [`Quota::share`], or that of the fleet.
     pub share: f64,
+    /// The customer's demand at this criticality, in CPUs, where it is known beyond this server: that at a mean one.
+    /// `None`: it is measured here.
+    pub demand: Option<f64>,
     /// Expected cost, in CPU-seconds; above zero.
     pub cost: f64,
     /// The part of `cost` outside the request's own code, as any request has it. It is no reason to

@@ -11,6 +11,7 @@
 
 use core::fmt;
 
+use crate::quota::FairShare;
 use crate::{Speed, Weight};
 
 /// The limits of one customer on its CPU usage.
@@ -72,6 +73,11 @@ impl Quota {
     /// Unless `cpus` is finite and at least 0.
     pub fn at_most(self, cpus: f64) -> Result<Self, InvalidQuota> {
         Ok(Self { most: Some(limit(cpus)?), ..self })
+    }
+
+    /// The share of a customer whose demand is known here only.
+    pub(super) fn own_share(&self) -> FairShare {
+        FairShare { share: self.share.as_f64(), demand: None }
     }
 
     /// The same quota in CPU-seconds of a machine of this speed: divided by it. The share stays,

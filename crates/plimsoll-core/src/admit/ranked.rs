@@ -462,7 +462,7 @@ impl RankedAdmission {
         self.backlog.on_request(rank, ask.cost, time);
         // The demand of a customer in one level does not affect the others.
         let asks_for = self.usage.on_request(now, spread(ask.customer).wrapping_add(rank as u64), ask.cost);
-        let u = asks_for / ask.share;
+        let u = ask.demand.unwrap_or(asks_for) / ask.share;
         let supply = self.supply();
         let mut left = 1.0;
         for (above, water) in self.water[..rank].iter_mut().enumerate() {
@@ -526,6 +526,7 @@ mod tests {
             criticality: Criticality::Critical,
             customer: 1,
             share: 1.0,
+            demand: None,
             cost,
             overhead: 0.0,
             deadline: None,

@@ -18,6 +18,7 @@ fn ask() -> Ask {
         criticality: Criticality::Critical,
         customer: 1,
         share: 1.0,
+        demand: None,
         cost: 0.001,
         overhead: 0.0,
         deadline: None,

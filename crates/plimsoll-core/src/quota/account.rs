@@ -26,7 +26,7 @@
 use core::time::Duration;
 
 use super::rule::{LEVELS, Rule, cut, root};
-use super::{AssignmentEntry, Bucket, CustomerId, Cut, FleetUse, Hold, Limit, ReportEntry};
+use super::{AssignmentEntry, Bucket, CustomerId, Cut, FairShare, FleetUse, Hold, Limit, ReportEntry};
 use super::{UNLIMITED, floor, granted, soft};
 use crate::{Criticality, Timestamp, decay};
 
@@ -252,9 +252,10 @@ impl Account {
         self.soft
     }
 
-    /// Its share while CPU is short, in CPUs; `None` without a soft limit.
-    pub(super) fn share(&self, now: Timestamp, tasks: u32) -> Option<f64> {
-        Some(soft::share(self.soft?, self.demand(now).iter().sum(), self.fleet, tasks))
+    /// Its share while CPU is short; `None` without a soft limit.
+    pub(super) fn fair_share(&self, now: Timestamp, criticality: Criticality, tasks: u32) -> Option<FairShare> {
+        let own = || self.demand(now)[criticality.rank()];
+        Some(soft::fair_share(self.soft?, own, self.fleet, criticality, tasks))
     }
 
     /// Refusal by criticality.
@@ -329,7 +330,7 @@ impl Account {
             self.ask_interval = ASK_INTERVAL[0];
         }
         let is_lower = rate < self.rate;
-        (self.cut, self.own_cut_at, self.fleet) = (cut, None, Some(fleet));
+        (self.cut, self.own_cut_at, self.fleet) = (cut, None, fleet);
         self.set(now, limit, rate, tasks);
         self.bucket.add(now, f64::from(credit));
         is_lower

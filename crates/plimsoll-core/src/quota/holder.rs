@@ -18,7 +18,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::overload::Overload;
-use super::{Account, Assignment, AssignmentEntry, CustomerId, Hello, Limit, Report};
+use super::{Account, Assignment, AssignmentEntry, CustomerId, FairShare, Hello, Limit, Report};
 use crate::{Criticality, Timestamp};
 
 /// Time between two reports.
@@ -197,13 +197,13 @@ impl Holder {
         self.account(customer).set_limit(now, limit, tasks);
     }
 
-    /// The share of a customer while CPU is short, in CPUs; `None` without a soft limit.
+    /// The share of a customer while CPU is short, for a request of this criticality; `None` without a soft limit.
     ///
     /// # Panics
     /// The customer was not added, or was removed.
-    pub fn share(&mut self, now: Timestamp, customer: CustomerId) -> Option<f64> {
+    pub fn fair_share(&mut self, now: Timestamp, customer: CustomerId, criticality: Criticality) -> Option<FairShare> {
         let tasks = self.tasks;
-        self.account(customer).share(now, tasks)
+        self.account(customer).fair_share(now, criticality, tasks)
     }
 
     /// The owner says how many tasks there are.

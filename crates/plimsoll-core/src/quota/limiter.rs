@@ -22,7 +22,9 @@ use hashbrown::HashTable;
 
 use super::account::{Account, Refusal};
 use super::{AccountRefusal, Accounts, Group};
-use super::{Assignment, AssignmentError, CustomerId, Cut, Fallback, FleetUse, Hello, Holder, Report, UNLIMITED};
+use super::{
+    Assignment, AssignmentError, CustomerId, Cut, FairShare, Fallback, FleetUse, Hello, Holder, Report, UNLIMITED,
+};
 use crate::rng::spread;
 use crate::shedding::Label;
 use crate::{Criticality, Timestamp};
@@ -254,11 +256,18 @@ impl Limiter {
         Accounts { customer, group }
     }
 
-    /// The share of a customer while CPU is short, in CPUs; `None` without a soft limit over the fleet. `accounts` are
-    /// those of its request: a stranger beyond the bound has the share of the account that strangers share.
-    pub fn share(&mut self, now: Timestamp, customer: u64, accounts: Accounts) -> Option<f64> {
+    /// The share of a customer while CPU is short, for a request of this criticality; `None` without a soft limit over
+    /// the fleet. `accounts` are those of its request: a stranger beyond the bound has the share of the account that
+    /// strangers share.
+    pub fn fair_share(
+        &mut self,
+        now: Timestamp,
+        customer: u64,
+        accounts: Accounts,
+        criticality: Criticality,
+    ) -> Option<FairShare> {
         let id = accounts.customer.or_else(|| self.find(customer, false))?;
-        self.holder.share(now, id)
+        self.holder.fair_share(now, id, criticality)
     }
 
     /// The account of a customer; `None` without a limit.
@@ -618,7 +627,8 @@ mod tests {
             let key = 100 + stranger;
             let (accounts, refused) = limiter.ask(T0, &request(key, &key.to_be_bytes()));
             assert!(refused.is_none() && accounts.customer.is_some());
-            assert_eq!(limiter.share(T0, key, accounts), Some(0.01), "{stranger}");
+            let share = limiter.fair_share(T0, key, accounts, Criticality::Critical);
+            assert_eq!(share, Some(FairShare { share: 0.01, demand: None }), "{stranger}");
         }
     }
 
@@ -641,7 +651,7 @@ mod tests {
             rate: 0,
             credit: 0,
             cut: Cut::NONE,
-            fleet: FleetUse::default(),
+            fleet: Some(FleetUse::default()),
         };
         let assignment = |number, entry| Assignment {
             number,

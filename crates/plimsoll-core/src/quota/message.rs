@@ -101,15 +101,23 @@ pub struct AssignmentEntry {
     pub credit: u32,
     /// Refusal by criticality.
     pub cut: Cut,
-    /// The customer at all tasks.
-    pub fleet: FleetUse,
+    /// The customer at all tasks. `None`: not known.
+    pub fleet: Option<FleetUse>,
 }
 
 /// A customer at all tasks, as they last reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FleetUse {
-    /// Demand, in µCPU.
-    pub demand: u64,
+    /// Demand by criticality, the most critical first. µCPU.
+    pub demand: [u64; LEVELS],
     /// Costs of admitted requests a second, in µCPU.
     pub used: u64,
+}
+
+impl FleetUse {
+    /// Demand of all criticalities, in µCPU.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.demand.iter().sum()
+    }
 }

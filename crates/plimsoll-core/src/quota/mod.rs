@@ -19,7 +19,7 @@
 //! - [`CountingTask`] stands for a proxy that reports counts and takes token buckets.
 //! - [`Buckets`] keep limits that callers state with their requests.
 //! - [`Rollout`] lets one task try new limits before all.
-//! - [`Rule`] is the formula of rates, and [`Holder::share`] the share of a customer while CPU is short.
+//! - [`Rule`] is the formula of rates, and [`FairShare`] the share of a customer while CPU is short.
 //!
 //! Each task may also use a small [`floor`] of each limit without asking, so customers with little load
 //! cause no messages.
@@ -58,6 +58,7 @@ pub use message::{Assignment, AssignmentEntry, CustomerId, FleetUse, Hello, Hold
 pub use owner::{CustomerState, Owner, OwnerConfig, ReportError};
 pub use rollout::{Rollout, RolloutStep};
 pub use rule::{Cut, Rule, Sums};
+pub use soft::FairShare;
 
 /// The limit of a customer without a hard one, in µCPU: above any rate.
 pub const UNLIMITED: u64 = 1 << 50;

@@ -638,7 +638,7 @@ fn small_account_gives_back_once_what_it_could_not_use() {
         rate,
         credit: 0,
         cut: Cut::NONE,
-        fleet: FleetUse::default(),
+        fleet: Some(FleetUse::default()),
     };
     let assignment = Assignment {
         number: 1,
@@ -676,7 +676,7 @@ fn even_part_is_for_the_most_critical_requests_of_the_task() {
         rate: 500_000,
         credit: 0,
         cut: Cut::NONE,
-        fleet: FleetUse::default(),
+        fleet: Some(FleetUse::default()),
     };
     let lease = Duration::from_secs(5);
     let assignment = Assignment { number: 1, answers: 0, lease, tasks: 2, overloaded: None, entries: [entry].into() };
@@ -711,8 +711,8 @@ fn customer_without_a_hard_limit_holds_nothing_after_the_lease() {
     holder.set_limit(ms(0), customer, Limit { soft: Some(1_000_000), ..Limit::new(UNLIMITED) });
     holder.connect(ms(0), 1.0);
     let report = holder.poll(ms(1_000)).expect("the regular report");
-    let fleet = FleetUse { demand: 4_000_000, used: 1 };
-    let entry = AssignmentEntry { customer, limit: UNLIMITED, rate: 0, credit: 0, cut: Cut::NONE, fleet };
+    let fleet = FleetUse { demand: [0, 4_000_000, 0, 0], used: 1 };
+    let entry = AssignmentEntry { customer, limit: UNLIMITED, rate: 0, credit: 0, cut: Cut::NONE, fleet: Some(fleet) };
     let lease = OwnerConfig::DEFAULT_LEASE;
     let entries = [entry].into();
     let assignment = Assignment {
@@ -729,11 +729,13 @@ fn customer_without_a_hard_limit_holds_nothing_after_the_lease() {
         (holder.account(customer).fleet(), holder.fleet_overload()),
         (Some(fleet), Some(Criticality::Sheddable))
     );
+    let of = |holder: &mut Holder| holder.fair_share(ms(1_000), customer, Criticality::Critical);
+    assert_eq!(of(&mut holder), Some(FairShare { share: 1.0, demand: Some(2.0) }));
     holder.end_lease(ms(61_000));
     holder.end_lease(ms(63_000));
     assert_eq!((holder.fallback(), holder.account(customer).fleet()), (Fallback::Even, None));
     assert!(holder.fleet_overload().is_none() && holder.connect(ms(70_000), 1.0).holds.is_empty());
-    assert_eq!(holder.share(ms(70_000), customer), Some(1.0), "the soft limit, as the fleet is unknown");
+    assert_eq!(of(&mut holder), Some(FairShare { share: 1.0, demand: None }), "the demand of the fleet is unknown");
 }
 
 #[test]
@@ -743,7 +745,7 @@ fn account_refuses_by_criticality_when_the_fleet_does() {
     holder.connect(Timestamp::ZERO, 1.0);
     let cut = Cut { rank: Criticality::SheddablePlus.rank(), part: 0.5 };
     let entry =
-        AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut, fleet: FleetUse::default() };
+        AssignmentEntry { customer, limit: 1_000_000, rate: 100_000, credit: 0, cut, fleet: Some(FleetUse::default()) };
     let assignment = Assignment {
         number: 1,
         answers: 0,
@@ -817,4 +819,79 @@ fn fleet_lacks_cpu_for_what_more_than_half_of_the_tasks_lack_it_for() {
         }
         assert_eq!((last, owner.overloaded()), (expected, count), "{lacking:?}");
     }
+}
+
+/// A fleet of three tasks, of which the first two have the customer with a soft limit.
+fn soft() -> Fleet {
+    let mut fleet = Fleet::new(3, UNLIMITED);
+    fleet.owner.set_soft_limit(fleet.customer, true);
+    let limit = Limit { soft: Some(1_000_000), ..Limit::new(UNLIMITED) };
+    fleet.tasks.iter_mut().for_each(|task| task.holder.set_limit(Timestamp::ZERO, CustomerId(0), limit));
+    (0..3).for_each(|at| fleet.connect(at));
+    fleet.settle(10_000, |fleet| (0..2).for_each(|at| fleet.offer(at, 1_000.0)));
+    fleet
+}
+
+fn known(fleet: &mut Fleet, at: usize) -> Option<u64> {
+    fleet.tasks[at].holder.account(CustomerId(0)).fleet().map(|fleet| fleet.total())
+}
+
+#[test]
+fn answers_to_reports_tell_the_demand_of_all_tasks() {
+    let mut fleet = soft();
+    let close = |known: Option<u64>, to: f64| known.is_some_and(|known| (known as f64 / to - 1.0).abs() < 0.15);
+    assert!(close(known(&mut fleet, 0), 200_000.0), "{:?}", known(&mut fleet, 0));
+    // The second task has much more. The first one has the same, and reports nothing of it.
+    fleet.settle(5_000, |fleet| {
+        fleet.offer(0, 1_000.0);
+        fleet.offer(1, 9_000.0);
+    });
+    assert!(close(known(&mut fleet, 0), 1_000_000.0), "{:?}", known(&mut fleet, 0));
+    assert!(close(known(&mut fleet, 1), 1_000_000.0), "{:?}", known(&mut fleet, 1));
+    assert_eq!(known(&mut fleet, 2), None, "it does not serve the customer");
+    // No message comes beside the reports and their answers.
+    for ms in 0..3_000 {
+        fleet.now = fleet.now + Duration::from_millis(1);
+        fleet.owner.handle_timeout(fleet.now);
+        assert!(fleet.owner.poll_assignment().is_none(), "{ms} ms");
+    }
+}
+
+#[test]
+fn task_without_requests_of_a_customer_forgets_its_demand_at_others() {
+    let mut fleet = soft();
+    fleet.settle(40_000, |fleet| fleet.offer(1, 1_000.0));
+    assert_eq!(known(&mut fleet, 0), None);
+    assert!(known(&mut fleet, 1).is_some());
+}
+
+#[test]
+fn word_of_a_cut_does_not_delay_what_a_lower_rate_frees() {
+    let now = Timestamp::ZERO;
+    let mut owner = Owner::new(now, OwnerConfig { lease: Duration::from_secs(600), ..OwnerConfig::default() });
+    let customer = owner.add_customer(now, 1_000_000);
+    let report = |demand, number, acknowledged| {
+        // So cheap that rates are hardly above the demand.
+        let entry = ReportEntry { customer, demand, cost: 1, lacking: 0, unused: 0, used: 0 };
+        Report { number, acknowledged, entries: [entry].into(), ..Report::default() }
+    };
+    let hello = Hello { cpus: 100.0, ..Hello::default() };
+    let [one, other] = [0, 1].map(|_| owner.join(now, &hello, None).expect("it holds nothing"));
+    // Neither held anything before: all of the limit is there.
+    let now = now + Duration::from_secs(6);
+    owner.handle_timeout(now);
+    while owner.poll_assignment().is_some() {}
+    let held = |owner: &Owner| owner.holders(customer).find(|(task, ..)| *task == one).map(|(.., held)| held);
+    owner.report(now, one, &report([0, 800_000, 0, 0], 1, 0)).expect("in order");
+    owner.report(now, one, &report([0, 100_000, 0, 0], 2, 1)).expect("in order");
+    assert!(held(&owner) > Some(800_000));
+    // The other one asks for more than the limit in sheddable requests, so that both are told of a cut.
+    owner.report(now, other, &report([0, 100_000, 900_000, 900_000], 1, 0)).expect("in order");
+    let now = now + Duration::from_millis(200);
+    owner.handle_timeout(now);
+    let told: Vec<_> = core::iter::from_fn(|| owner.poll_assignment()).filter(|(task, _)| *task == one).collect();
+    assert!(told.len() == 1 && told[0].1.entries[0].cut != Cut::NONE, "{told:?}");
+    // The lower rate is in force, and the word of the cut under way.
+    owner.report(now, one, &Report { number: 3, acknowledged: 2, ..Report::default() }).expect("in order");
+    assert!(held(&owner) < Some(110_000), "{:?}", held(&owner));
 }

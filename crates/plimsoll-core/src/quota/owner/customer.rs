@@ -21,10 +21,10 @@ const LENT: f64 = 0.1;
 /// Requests that are lent where these are more, and the seconds of the limit that they may be.
 const LENT_REQUESTS: f64 = 16.0;
 const LENT_MOST: f64 = 0.5;
-/// A change of the demand of all tasks that they are told if the customer has a soft limit, as a part of it, and the
-/// time between two. Less than chance is no change.
+/// A change of the demand of all tasks that they are told if the customer has a soft limit, as a part of it, and in
+/// standard deviations of the demand over a second: about as much as it changes by chance.
 const TELL_CHANGE: f64 = 0.1;
-const TELL_INTERVAL: Duration = Duration::from_millis(500);
+const TELL_DEVIATIONS: f64 = 1.0;
 /// Weight of a new mean cost.
 const COST_WEIGHT: f64 = 1.0 / 16.0;
 /// Time between two sweeps of a customer.
@@ -89,10 +89,12 @@ pub(super) struct Customer {
     /// Tasks get credits.
     is_lending: bool,
     /// Tasks are to know the demand of all.
-    pub(super) has_soft_limit: bool,
-    /// The demand that all tasks were told, and when.
-    told: u64,
-    told_at: Timestamp,
+    has_soft_limit: bool,
+    /// The demand that tasks are told, and the number of its change.
+    told: [u64; LEVELS],
+    pub(super) told_number: u64,
+    /// The last answer that has an entry of it.
+    pub(super) answered: u64,
     /// The rule of the last sweep.
     swept: Rule,
     swept_at: Timestamp,
@@ -118,8 +120,9 @@ impl Customer {
             credit_at: now,
             is_lending,
             has_soft_limit: false,
-            told: 0,
-            told_at: now,
+            told: [0; LEVELS],
+            told_number: 0,
+            answered: 0,
             swept: Rule::Plenty(0.0),
             swept_at: now,
             is_dirty: false,
@@ -212,7 +215,7 @@ impl Customer {
 
     /// The entry of an assignment to a task.
     pub(super) fn entry(&self, customer: CustomerId, rate: u32, credit: u32, cut: Cut) -> AssignmentEntry {
-        let fleet = FleetUse { demand: self.all_demand(), used: self.used };
+        let fleet = Some(FleetUse { demand: self.demand(), used: self.used });
         AssignmentEntry { customer, limit: self.limit, rate, credit, cut, fleet }
     }
 
@@ -289,18 +292,24 @@ impl Customer {
         }
     }
 
-    /// Whether all tasks are to be told the demand, for their shares.
-    pub(super) fn is_to_tell(&self, now: Timestamp) -> bool {
-        let demand = self.all_demand();
-        let told = self.told as f64;
-        let least = (TELL_CHANGE * told).max(Rule::DEVIATIONS * root(told * self.cost));
-        let is_other = demand.abs_diff(self.told) as f64 > least;
-        self.has_soft_limit && is_other && now >= self.told_at + TELL_INTERVAL
+    /// Whether tasks are to be told the demand from now on: it is another, and counts while they lack CPU.
+    pub(super) fn take_other_demand(&mut self) -> bool {
+        let demand = self.demand();
+        let told = self.told.iter().sum::<u64>() as f64;
+        let least = (TELL_CHANGE * told).max(TELL_DEVIATIONS * root(told * self.cost));
+        let change: u64 = demand.iter().zip(self.told).map(|(now, before)| now.abs_diff(before)).sum();
+        let is_other = self.has_soft_limit && change as f64 > least;
+        if is_other {
+            self.told = demand;
+        }
+        is_other
     }
 
-    /// All tasks are told the demand.
-    pub(super) fn on_tell(&mut self, now: Timestamp) {
-        (self.told, self.told_at) = (self.all_demand(), now);
+    /// Whether tasks are to know the demand of the customer at all tasks.
+    pub(super) fn set_soft_limit(&mut self, has_soft_limit: bool) {
+        if core::mem::replace(&mut self.has_soft_limit, has_soft_limit) != has_soft_limit {
+            self.told = [0; LEVELS];
+        }
     }
 
     /// The time of the next sweep.
@@ -321,10 +330,6 @@ impl Customer {
 
     pub(super) fn demand(&self) -> [u64; LEVELS] {
         self.sums.demand
-    }
-
-    fn all_demand(&self) -> u64 {
-        self.sums.demand.iter().sum()
     }
 
     pub(super) fn used(&self) -> u64 {

@@ -16,13 +16,15 @@
 //! service starts, and nobody does.
 //!
 //! Each report gets its answer at once, with the rates of its own customers. The rates of other tasks
-//! change by a sweep over the customers whose [`Rule`](super::Rule) changed, each 100 ms.
+//! change by a sweep over the customers whose [`Rule`](super::Rule) changed, each 100 ms. A demand that
+//! changed is told in the answer to the next report of each task.
 //!
 //! Where it is weak: a task that crashes takes its rates with it until its lease is over, unless it
 //! joins again by the same name.
 
 mod customer;
 mod task;
+mod told;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -31,6 +33,7 @@ use core::time::Duration;
 
 use self::customer::Customer;
 use self::task::Task;
+use self::told::Told;
 use super::rule::LEVELS;
 use super::{Assignment, AssignmentEntry, CustomerId, Cut, Hello, Hold, Report, TaskId, granted};
 use crate::outlook::Outlook;
@@ -142,6 +145,9 @@ pub struct Owner {
     /// Those that lack CPU for requests of each criticality, or for more critical ones.
     overloaded: [u32; LEVELS],
     dirty: Vec<u32>,
+    told: Told,
+    /// The number of the last report of any task.
+    answers: u64,
     /// Tasks with unsent assignments.
     ready: Vec<u32>,
     /// Until then other tasks may hold rates that this owner does not know.
@@ -165,6 +171,8 @@ impl Owner {
             joined: 0,
             overloaded: [0; LEVELS],
             dirty: Vec::new(),
+            told: Told::default(),
+            answers: 0,
             ready: Vec::new(),
             unsure_until: Some(now + config.lease),
             returned: 0,
@@ -196,7 +204,7 @@ impl Owner {
     /// # Panics
     /// The customer was not added.
     pub fn set_soft_limit(&mut self, customer: CustomerId, has_soft_limit: bool) {
-        self.customers[customer.0 as usize].has_soft_limit = has_soft_limit;
+        self.customers[customer.0 as usize].set_soft_limit(has_soft_limit);
     }
 
     /// Makes another customer of an idle one, with this limit. Its number is used for it.
@@ -207,8 +215,9 @@ impl Owner {
         assert!(self.customers[customer.0 as usize].entries.is_empty(), "the customer is idle");
         let CustomerId(at) = self.add_customer(now, limit);
         let new = self.customers.swap_remove(at as usize);
-        let is_dirty = core::mem::replace(&mut self.customers[customer.0 as usize], new).is_dirty;
-        self.customers[customer.0 as usize].is_dirty = is_dirty;
+        let former = core::mem::replace(&mut self.customers[customer.0 as usize], new);
+        self.customers[customer.0 as usize].is_dirty = former.is_dirty;
+        self.told.remove(former.told_number);
     }
 
     /// A task joins. `former` is the same task before its stream ended: it uses no other rates than those
@@ -278,6 +287,7 @@ impl Owner {
         }
         self.set_overloaded(id.0, report.overloaded);
         let tasks = self.fleet();
+        self.answers += 1;
         let mut entries = Vec::new();
         let mut next = 0;
         for entry in &report.entries {
@@ -305,17 +315,23 @@ impl Owner {
             let is_new = of.entries[place].number == 0;
             let (customer, cut) = (entry.customer, rule.cut());
             if is_changed || is_new || task.unsent.contains(&customer.0) {
+                of.answered = self.answers;
                 entries.push(assign(task, of, number, customer, place, cut, credit));
             } else if credit > 0 || entry.lacking > 0 {
                 // The same rate as before, so what is acknowledged stays so.
+                of.answered = self.answers;
                 entries.push(of.entry(customer, of.entries[place].rate, credit, cut));
             }
-            if of.entries.len() == 1 && entries.last().is_some_and(|last| last.customer == customer) {
-                // All tasks that have the customer.
-                of.on_tell(now);
+            if of.take_other_demand() {
+                if of.entries.len() > 1 {
+                    of.told_number = self.told.add(customer.0, of.told_number);
+                } else if of.answered != self.answers {
+                    // No other task has the customer.
+                    of.answered = self.answers;
+                    entries.push(of.entry(customer, of.entries[place].rate, 0, cut));
+                }
             }
-            let (is_idle, is_due) =
-                (of.entries[place].is_idle(), of.is_starved || of.needs_sweep(&rule) || of.is_to_tell(now));
+            let (is_idle, is_due) = (of.entries[place].is_idle(), of.is_starved || of.needs_sweep(&rule));
             if is_due {
                 self.mark(entry.customer.0);
             }
@@ -323,7 +339,23 @@ impl Owner {
                 self.remove(now, id.0, entry.customer.0, place);
             }
         }
+        self.tell(id.0, &mut entries);
         Ok(self.assignment(id.0, number, entries))
+    }
+
+    /// Adds the customers of a task whose demand changed, and that the answer does not have.
+    fn tell(&mut self, id: u32, entries: &mut Vec<AssignmentEntry>) {
+        let Some(task) = self.tasks[id as usize].as_mut() else { return };
+        let before = core::mem::replace(&mut task.told, self.told.last());
+        for customer in self.told.since(before) {
+            let of = &self.customers[customer as usize];
+            if of.answered == self.answers || task.unsent.contains(&customer) {
+                continue;
+            }
+            if let Some(place) = task.place(customer) {
+                entries.push(of.entry(CustomerId(customer), of.entries[place].rate, 0, of.cut()));
+            }
+        }
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
@@ -361,12 +393,14 @@ impl Owner {
         loop {
             let id = self.ready.pop()?;
             let Some(task) = self.tasks[id as usize].as_mut() else { continue };
-            let unsent = core::mem::take(&mut task.unsent);
-            if !task.is_connected || unsent.is_empty() {
+            let (unsent, untold) = (core::mem::take(&mut task.unsent), core::mem::take(&mut task.untold));
+            if !task.is_connected || (unsent.is_empty() && untold.is_empty()) {
                 continue;
             }
             let number = task.next_number();
-            let entries = unsent.into_iter().map(|customer| self.assign(number, id, CustomerId(customer))).collect();
+            let mut entries: Vec<_> =
+                unsent.into_iter().map(|customer| self.assign(number, id, CustomerId(customer))).collect();
+            entries.extend(untold.into_iter().filter_map(|customer| self.same_rate(id, CustomerId(customer))));
             return Some((TaskId(id), self.assignment(id, number, entries)));
         }
     }
@@ -468,20 +502,20 @@ impl Owner {
         let unsure = self.unsure_until.is_some();
         let customer = &mut self.customers[id as usize];
         let (rule, pool) = (customer.rule(), pool(customer, unsure));
-        let is_to_tell = customer.is_to_tell(now);
-        let is_for_all = is_to_tell || customer.is_other_cut(&rule);
-        if is_to_tell {
-            customer.on_tell(now);
+        let is_other_cut = customer.is_other_cut(&rule);
+        if customer.take_other_demand() {
+            customer.told_number = self.told.add(id, customer.told_number);
         }
         customer.on_sweep(now, rule);
         for place in 0..customer.entries.len() {
             let task = customer.entries[place].task;
             let Some(of) = self.tasks[task as usize].as_mut().filter(|task| task.is_connected) else { continue };
-            if customer.grant(now, place, &rule, pool) || is_for_all {
-                if of.unsent.is_empty() {
+            let is_granted = customer.grant(now, place, &rule, pool);
+            if is_granted || is_other_cut {
+                if of.unsent.is_empty() && of.untold.is_empty() {
                     self.ready.push(task);
                 }
-                of.unsent.push(id);
+                if is_granted { of.unsent.push(id) } else { of.untold.push(id) }
             }
         }
         if customer.is_starved && customer.held < pool {
@@ -517,6 +551,13 @@ impl Owner {
             Some(place) => assign(task, of, number, customer, place, cut, 0),
             None => of.entry(customer, 0, 0, cut),
         }
+    }
+
+    /// The entry for a customer whose cut changed, and not its rate: what is acknowledged stays so.
+    fn same_rate(&self, id: u32, customer: CustomerId) -> Option<AssignmentEntry> {
+        let place = self.tasks[id as usize].as_ref()?.place(customer.0)?;
+        let of = &self.customers[customer.0 as usize];
+        Some(of.entry(customer, of.entries[place].rate, 0, of.cut()))
     }
 
     fn assignment(&self, id: u32, number: u32, entries: Vec<AssignmentEntry>) -> Assignment {

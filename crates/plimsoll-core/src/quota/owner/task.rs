@@ -26,8 +26,12 @@ pub(super) struct Task {
     lowered: VecDeque<u32>,
     /// Those assignments: their number, and the number of these customers.
     lowering: VecDeque<(u32, usize)>,
-    /// Customers whose assignment is to be sent.
+    /// Customers whose rate is to be sent.
     pub(super) unsent: Vec<u32>,
+    /// Customers that are to be sent at the same rate.
+    pub(super) untold: Vec<u32>,
+    /// The number of the last change of a demand that it was told.
+    pub(super) told: u64,
     /// The end of its lease.
     pub(super) until: Timestamp,
     /// When it last gave a part of a rate back.
@@ -49,6 +53,8 @@ impl Task {
             lowered: VecDeque::new(),
             lowering: VecDeque::new(),
             unsent: Vec::new(),
+            untold: Vec::new(),
+            told: 0,
             until,
             gave_back_at: now,
             is_connected: true,

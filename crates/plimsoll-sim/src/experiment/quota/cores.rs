@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_core::Timestamp;
 use plimsoll_core::admit::{Admission, AdmissionConfig, Ask, RankedAdmission, Verdict};
+use plimsoll_core::quota::FairShare;
 use rand_core::Rng;
 
 use super::rules::Request;
@@ -36,7 +37,7 @@ impl Cores {
         now: Timestamp,
         request: &Request,
         expected: f64,
-        share: f64,
+        FairShare { share, demand }: FairShare,
         rng: &mut impl Rng,
     ) -> bool {
         let core = &mut self.tasks[request.task];
@@ -47,6 +48,7 @@ impl Cores {
             criticality: request.criticality,
             customer: request.customer as u64 + 1,
             share,
+            demand,
             cost: expected * 1e-6,
             overhead: 0.0,
             deadline: None,

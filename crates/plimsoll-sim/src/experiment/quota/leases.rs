@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::quota::{Accounts, Assignment, CustomerId, Holder, Limit, Owner, OwnerConfig, Report, TaskId};
+use plimsoll_core::quota::{
+    Accounts, Assignment, CustomerId, FairShare, Holder, Limit, Owner, OwnerConfig, Report, TaskId,
+};
 
 use super::changes::Changes;
 use super::customers::Customers;
@@ -148,7 +150,7 @@ impl<'p> Fleet<'p> {
         &mut self,
         now: Timestamp,
         request: &Request,
-        admit: impl FnOnce(f64, Option<f64>) -> bool,
+        admit: impl FnOnce(f64, Option<FairShare>) -> bool,
     ) -> bool {
         let Request { customer, task: at, criticality, cost, draw } = *request;
         let task = &mut self.tasks[at];
@@ -161,7 +163,7 @@ impl<'p> Fleet<'p> {
         let customer = CustomerId(customer as u32);
         let accounts = Accounts { customer: Some(customer), group: self.group_of[customer.0 as usize] };
         let (admitted, refusal) = task.holder.ask(now, accounts, criticality, expected, draw);
-        let is_admitted = refusal.is_none() && admit(expected, task.holder.share(now, customer));
+        let is_admitted = refusal.is_none() && admit(expected, task.holder.fair_share(now, customer, criticality));
         if is_admitted {
             task.holder.take(admitted, cost);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::quota::OwnerConfig;
+use plimsoll_core::quota::{FairShare, OwnerConfig};
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
@@ -174,13 +174,13 @@ impl<'p> World<'p> {
         let criticality = self.plan.sources[source].criticality;
         let request = Request { customer, task, criticality, cost, draw };
         let (cores, draws) = (&mut self.cores, &mut self.draws);
-        let own = self.soft[customer].unwrap_or(1.0);
-        let mut admit = |expected, share| match cores {
-            Some(cores) => cores.admit(now, &request, expected, share, draws),
+        let own = FairShare { share: self.soft[customer].unwrap_or(1.0), demand: None };
+        let mut admit = |expected, fair| match cores {
+            Some(cores) => cores.admit(now, &request, expected, fair, draws),
             None => true,
         };
         let is_admitted = match &mut self.tasks {
-            Tasks::Leases(fleet) => fleet.ask(now, &request, |expected, share| admit(expected, share.unwrap_or(own))),
+            Tasks::Leases(fleet) => fleet.ask(now, &request, |expected, fair| admit(expected, fair.unwrap_or(own))),
             Tasks::Doorman(doorman) => doorman.ask(now, &request) && admit(cost, own),
             Tasks::Shares(shares) => shares.ask(now, customer, task, cost) && admit(cost, own),
         };
