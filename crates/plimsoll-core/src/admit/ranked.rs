@@ -53,6 +53,10 @@
 //! ([`RankedAdmission::progress`]) and when it ends ([`RankedAdmission::finish`]). So wrong costs
 //! change which requests are shed, but not how much. A burst of expensive requests that were
 //! expected to be cheap is admitted whole, and other requests wait for as long as it takes.
+//!
+//! λ does not fall below û / 256. Beside a customer that asks for hundreds of times its share, û is so high that the
+//! others are not cut by theirs: what is too much of them is cut in proportion to their demand. The harmonic mean for û
+//! cuts them by their shares, but servers of three tiers then do not recover from a retry storm within 30 s.
 
 use core::time::Duration;
 

@@ -294,11 +294,14 @@ impl Customer {
 
     /// Whether tasks are to be told the demand from now on: it is another, and counts while they lack CPU.
     pub(super) fn take_other_demand(&mut self) -> bool {
+        if !self.has_soft_limit {
+            return false;
+        }
         let demand = self.demand();
         let told = self.told.iter().sum::<u64>() as f64;
         let least = (TELL_CHANGE * told).max(TELL_DEVIATIONS * root(told * self.cost));
         let change: u64 = demand.iter().zip(self.told).map(|(now, before)| now.abs_diff(before)).sum();
-        let is_other = self.has_soft_limit && change as f64 > least;
+        let is_other = change as f64 > least;
         if is_other {
             self.told = demand;
         }
