@@ -1,6 +1,6 @@
 //! The metrics of a quota experiment.
 
-use super::group::{group, joint, of_customer, of_joint};
+use super::customers_use::{joint, of_customer, of_entry, of_joint};
 use super::measure::{Measure, Tally};
 use super::messages::Messages;
 use super::plan::{Plan, Rule};
@@ -47,7 +47,7 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
                 }
             }
             for (place, customer) in plan.customers.iter().enumerate() {
-                let Some(group) = group(&of.measure, at, window, place) else { continue };
+                let Some(group) = of_entry(&of.measure, at, window, place) else { continue };
                 for (name, metric) in of_customer(customer, of.arm.rule) {
                     findings.metric(format!("{prefix}.{}.{name}", customer.name), metric(&group));
                 }

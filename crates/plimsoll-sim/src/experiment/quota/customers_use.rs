@@ -9,7 +9,7 @@ use crate::experiment::counts::ratio;
 use crate::experiment::windows::Window;
 
 /// One of `[[customers]]` in a window: each of its customers.
-pub(super) struct Group {
+pub(super) struct CustomersUse {
     /// In seconds.
     window: f64,
     /// In CPUs.
@@ -21,7 +21,7 @@ pub(super) struct Group {
     entries: u64,
 }
 
-impl Group {
+impl CustomersUse {
     /// CPU-microseconds within a window over the limit of so many customers.
     fn of_limit(&self, cpu: f64, customers: usize) -> Option<f64> {
         (customers > 0).then(|| cpu / 1e6 / self.window / (self.limit * customers as f64))
@@ -35,19 +35,19 @@ impl Group {
 }
 
 /// The customers of a place in `[[customers]]` in a window. `None` if none of them has requests.
-pub(super) fn group(measure: &Measure, at: usize, window: &Window, place: usize) -> Option<Group> {
+pub(super) fn of_entry(measure: &Measure, at: usize, window: &Window, place: usize) -> Option<CustomersUse> {
     of(measure, at, window, measure.customers.at(place))
 }
 
 /// The group of a place in `[[groups]]`, as one customer.
-pub(super) fn joint(measure: &Measure, at: usize, window: &Window, place: usize) -> Option<Group> {
+pub(super) fn joint(measure: &Measure, at: usize, window: &Window, place: usize) -> Option<CustomersUse> {
     let number = measure.customers.group(place);
     of(measure, at, window, number..number + 1)
 }
 
-fn of(measure: &Measure, at: usize, window: &Window, customers: Range<usize>) -> Option<Group> {
+fn of(measure: &Measure, at: usize, window: &Window, customers: Range<usize>) -> Option<CustomersUse> {
     let cpu = &measure.cpu.by_window[at][customers.clone()];
-    cpu.iter().any(|cpu| cpu.offered > 0.0).then(|| Group {
+    cpu.iter().any(|cpu| cpu.offered > 0.0).then(|| CustomersUse {
         window: window.seconds(),
         limit: measure.customers.limit(customers.start),
         cpu: cpu.to_vec(),
@@ -57,10 +57,10 @@ fn of(measure: &Measure, at: usize, window: &Window, customers: Range<usize>) ->
     })
 }
 
-pub(super) type OfGroup = fn(&Group) -> Option<f64>;
+pub(super) type OfUse = fn(&CustomersUse) -> Option<f64>;
 
 /// Metrics of a customer, over its limit; of some customers: over the sum of their limits, and the highest of any.
-const OF_CUSTOMER: [(&str, OfGroup); 6] = [
+const OF_CUSTOMER: [(&str, OfUse); 6] = [
     ("offered_of_limit", |group| {
         let offered = group.cpu.iter().map(|cpu| cpu.offered).sum();
         group.of_limit(offered, group.cpu.len())
@@ -87,7 +87,7 @@ const OF_CUSTOMER: [(&str, OfGroup); 6] = [
 ];
 
 /// Metrics of some customers.
-const OF_CUSTOMERS: [(&str, OfGroup); 2] = [
+const OF_CUSTOMERS: [(&str, OfUse); 2] = [
     ("refused_below_limit", |group| {
         let add = |sum: Tally, cpu: &Use| Tally {
             arrived: sum.arrived + cpu.tally.arrived,
@@ -102,16 +102,16 @@ const OF_CUSTOMERS: [(&str, OfGroup); 2] = [
 ];
 
 /// The metric of a customer that is in messages.
-const OF_ENTRIES: [(&str, OfGroup); 1] = [("entries_per_second", |group| Some(group.entries as f64 / group.window))];
+const OF_ENTRIES: [(&str, OfUse); 1] = [("entries_per_second", |group| Some(group.entries as f64 / group.window))];
 
-pub(super) fn of_customer(customer: &Customer, rule: Rule) -> impl Iterator<Item = (&'static str, OfGroup)> {
+pub(super) fn of_customer(customer: &Customer, rule: Rule) -> impl Iterator<Item = (&'static str, OfUse)> {
     let of_some = OF_CUSTOMERS.into_iter().filter(|_| customer.count.get() > 1);
     let of_entries = OF_ENTRIES.into_iter().filter(move |_| has_messages(rule));
     OF_CUSTOMER.into_iter().chain(of_some).chain(of_entries)
 }
 
 /// Metrics of one of `[[groups]]`: those of its rates only where it is enforced.
-pub(super) fn of_joint(rule: Rule) -> impl Iterator<Item = (&'static str, OfGroup)> {
+pub(super) fn of_joint(rule: Rule) -> impl Iterator<Item = (&'static str, OfUse)> {
     let (use_of_limit, rates) = OF_CUSTOMER.split_at(3);
     let rates = rates.iter().chain(&OF_ENTRIES).filter(move |_| rule.has_groups());
     use_of_limit.iter().chain(rates).copied()
