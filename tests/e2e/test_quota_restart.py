@@ -67,6 +67,7 @@ def test_server_is_ready_before_limits_are_shared_and_drains_for_two_seconds(fle
     assert DRAIN_SECONDS - 0.5 < lasted < DRAIN_SECONDS + 2, lasted
     assert not accepts(server.port) and not accepts(server.admin.port)
     wait_until("the task knows", lambda: "quota server unreachable: limits hold by leases" in backend.output())
+    assert "the server is ending" in backend.output()
     assert ended(running).failed == 0
 
 

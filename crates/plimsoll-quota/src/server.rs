@@ -34,7 +34,7 @@ use crate::tls::Ports;
 
 /// Time for the first message of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for the drain, since streams of tasks never end by themselves. Tasks have leases.
+/// Time for the drain. Streams of tasks end before, and those of Envoys never by themselves: both have leases.
 const DRAIN: Duration = Duration::from_secs(2);
 /// The path that answers whether the server takes streams.
 const READINESS: &str = "/readyz";
@@ -87,6 +87,7 @@ impl Server {
             services: RwLock::default(),
             rate_limits: Mutex::default(),
             operators: RwLock::default(),
+            phase: lifecycle.watch(),
         };
         let server = Self { services: Arc::new(services), tls: config.tls().map(|tls| Ports::new(tls)), lifecycle };
         server.reload(config);
@@ -288,11 +289,12 @@ async fn join(
     }
     let (queue, answers) = mpsc::channel(MAX_QUEUE);
     let id = hosted.change(|service| service.join(services.now(), &hello, queue)).map_err(status)?;
+    let ending = services.ending();
     tracing::info!(service = hello.service, instance = hello.instance, cpus = hello.cpus, "task joined");
     let left = Left { hosted: Arc::clone(&hosted), id };
     let task = Task { services, hosted, service: hello.service, caller, id };
     let reports = Box::pin(async move { read(&task, messages).await.err() });
-    let stream = TaskStream { answers, left, reports: Some(reports), error: None };
+    let stream = TaskStream { answers, left, reports: Some(reports), error: None, ending: Box::pin(ending) };
     Ok(tonic::Response::new(Box::pin(futures_util::stream::unfold(Some(stream), TaskStream::next))))
 }
 
@@ -303,6 +305,8 @@ struct TaskStream {
     /// Reads the reports; `None` when they have ended.
     reports: Option<Pin<Box<dyn Future<Output = Option<Status>> + Send>>>,
     error: Option<Status>,
+    /// Ends when the server is about to.
+    ending: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl TaskStream {
@@ -324,6 +328,7 @@ impl TaskStream {
                     let next = answer.is_ok().then_some(stream);
                     return Some((answer, next));
                 }
+                () = &mut stream.ending => return Some((Err(Status::unavailable("the server is ending")), None)),
                 error = reports => {
                     (stream.reports, stream.error) = (None, error);
                     stream.left.leave();

@@ -2,14 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use plimsoll::server::Phase;
 use plimsoll_core::Timestamp;
 use plimsoll_tls_config::ClientName;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::envoy::RateLimits;
 use crate::hosted::Hosted;
+
+/// How long streams of tasks go on while the server drains: its probes are seen, and the drain still finds them ended.
+const LAST_WORDS: Duration = Duration::from_millis(1_400);
 
 /// The account of Envoy's rate limit service at a service.
 type RateLimitAccount = (Weak<Hosted>, Arc<RateLimits>);
@@ -25,9 +31,20 @@ pub(crate) struct Services {
     pub(crate) rate_limits: Mutex<BTreeMap<String, RateLimitAccount>>,
     /// Names in certificates of clients that may change limits.
     pub(crate) operators: RwLock<Vec<ClientName>>,
+    pub(crate) phase: watch::Receiver<Phase>,
 }
 
 impl Services {
+    /// Resolves when streams are to end, so that a drain finds none.
+    pub(crate) fn ending(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut phase = self.phase.clone();
+        async move {
+            // Without a sender the server has ended.
+            let _ = phase.wait_for(|phase| *phase >= Phase::LameDuck).await;
+            tokio::time::sleep(LAST_WORDS).await;
+        }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_origin(self.origin.elapsed())
     }
