@@ -12,6 +12,7 @@ use core::time::Duration;
 use super::super::coarse::Coarse;
 use super::super::rule::{LEVELS, root};
 use super::super::{AssignmentEntry, CustomerId, Cut, FleetUse, Rule, Sums, UNLIMITED, floor, granted};
+use super::believed::{Claim, Scale};
 use crate::{Criticality, Timestamp};
 
 /// A rate is sent when it changes by more than this part of itself.
@@ -25,6 +26,9 @@ const LENT_MOST: f64 = 0.5;
 /// standard deviations of the demand over a second: about as much as it changes by chance.
 const TELL_CHANGE: f64 = 0.1;
 const TELL_DEVIATIONS: f64 = 1.0;
+/// Requests of a task count at this part of the mean cost at all other tasks, at least. Tasks of a service are alike, so
+/// a far lower cost is an error or a lie, and would make any number of requests of its demand.
+const LEAST_COST: f64 = 1.0 / 8.0;
 /// Weight of a new mean cost.
 const COST_WEIGHT: f64 = 1.0 / 16.0;
 /// Time between two sweeps of a customer.
@@ -58,6 +62,10 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn demand(&self) -> [u64; LEVELS] {
         self.demand.map(Coarse::get)
+    }
+
+    pub(super) fn all_demand(&self) -> u64 {
+        self.demand().iter().sum()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -130,9 +138,9 @@ impl Customer {
         }
     }
 
-    /// Adds a task that uses this rate, which counts as its demand until it reports. `is_new`: its rate was not
-    /// reported to this owner before. Returns its place.
-    pub(super) fn add(&mut self, now: Timestamp, task: u32, held: u32, is_new: bool) -> usize {
+    /// Adds a task that uses a rate. `is_new`: its rate was not reported to this owner before. Returns its place.
+    pub(super) fn add(&mut self, now: Timestamp, task: u32, claim: Claim, is_new: bool) -> usize {
+        let Claim { held, demand: claimed } = claim;
         self.fill_credit(now);
         self.held += u64::from(held);
         self.reported += if is_new { u64::from(held) } else { 0 };
@@ -142,7 +150,7 @@ impl Customer {
         }
         self.entries.push(Entry { task, demand: Default::default(), used, requests, held, rate: held, number: 0 });
         let (place, mut demand) = (self.entries.len() - 1, [0; LEVELS]);
-        demand[Criticality::default().rank()] = u64::from(held);
+        demand[Criticality::default().rank()] = claimed;
         self.set_demand(place, demand);
         place
     }
@@ -161,16 +169,35 @@ impl Customer {
         self.count(place, -1);
         self.set_demand(place, demand);
         self.set_used(place, used);
-        let all: u64 = self.entries[place].demand().iter().sum();
-        self.entries[place].requests = Coarse::new((1_000 * all).checked_div(u64::from(cost)).unwrap_or(0));
+        let counted = cost.max(self.least_cost());
+        let all = self.entries[place].all_demand();
+        self.entries[place].requests = Coarse::new((1_000 * all).checked_div(u64::from(counted)).unwrap_or(0));
         self.count(place, 1);
         if self.requests > 0 {
-            let mean = 1_000.0 * self.counted as f64 / self.requests as f64;
+            let mean = self.counted_mean();
             self.mean += if self.mean > 0.0 { COST_WEIGHT } else { 1.0 } * (mean - self.mean);
         }
         let cost = f64::from(cost);
         let weight = if self.cost > 0.0 { COST_WEIGHT } else { 1.0 };
         self.cost += weight * (cost - self.cost);
+    }
+
+    /// The least cost of a request of a task, by those that are counted. Zero: it is not known.
+    fn least_cost(&self) -> u32 {
+        if self.requests == 0 { 0 } else { (LEAST_COST * self.counted_mean()) as u32 }
+    }
+
+    fn counted_mean(&self) -> f64 {
+        1_000.0 * self.counted as f64 / self.requests as f64
+    }
+
+    /// The task's demand counts for another part of itself, and so do its requests.
+    pub(super) fn scale(&mut self, place: usize, scale: Scale) {
+        self.count(place, -1);
+        let Entry { requests, .. } = self.entries[place];
+        self.set_demand(place, self.entries[place].demand().map(|demand| scale.of(demand)));
+        self.entries[place].requests = Coarse::new(scale.of(requests.get()));
+        self.count(place, 1);
     }
 
     fn set_demand(&mut self, place: usize, demand: [u64; LEVELS]) {
@@ -190,7 +217,7 @@ impl Customer {
         let entry = &self.entries[place];
         let requests = entry.requests.get();
         if requests > 0 {
-            let demand: u64 = entry.demand().iter().sum();
+            let demand = entry.all_demand();
             self.requests = self.requests.wrapping_add_signed(sign * requests as i64);
             self.counted = self.counted.wrapping_add_signed(sign * demand as i64);
         }

@@ -22,6 +22,7 @@
 //! Where it is weak: a task that crashes takes its rates with it until its lease is over, unless it
 //! joins again by the same name.
 
+mod believed;
 mod customer;
 mod task;
 mod told;
@@ -31,6 +32,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use self::believed::{Believed, Claim};
 use self::customer::Customer;
 use self::task::Task;
 use self::told::Told;
@@ -41,10 +43,6 @@ use crate::{Criticality, Timestamp};
 
 /// If no task that joined in this time holds a rate, none did before.
 const FIRST_START: Duration = Duration::from_secs(5);
-/// Demand of a task that is believed, over its CPUs: requests that are refused are demand too.
-const MOST_DEMAND: u64 = 4;
-/// µCPU of one CPU.
-const CPU: u64 = 1_000_000;
 /// Time between two searches for leases that are over.
 const LEASE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -239,11 +237,15 @@ impl Owner {
         if let Some(former) = former {
             self.forget(now, former.0);
         }
-        let most = (cpus.clamp(0.001, 1e6) * (MOST_DEMAND * CPU) as f64) as u64;
-        let mut task = Task::new(now, most, now + self.config.lease);
+        let believed = Believed::new(*cpus);
+        let limits = holds.iter().map(|hold| (*hold, self.customers[hold.customer.0 as usize].limit));
+        let claims = believed.claims(&limits.collect::<Vec<_>>());
+        let mut task = Task::new(now, believed, now + self.config.lease);
         let id = self.tasks.iter().position(Option::is_none).unwrap_or(self.tasks.len()) as u32;
-        for Hold { customer, rate } in holds {
-            let place = self.customers[customer.0 as usize].add(now, id, *rate, former.is_none());
+        for (Hold { customer, .. }, claim) in holds.iter().zip(claims) {
+            let of = &mut self.customers[customer.0 as usize];
+            let place = of.add(now, id, claim, former.is_none());
+            task.believed.replace(0, of.entries[place].all_demand());
             task.set_place(customer.0, place);
             self.mark(customer.0);
         }
@@ -278,7 +280,6 @@ impl Owner {
         task.reported = report.number;
         task.until = now + self.config.lease;
         let number = task.next_number();
-        let most = task.most;
         let lowered = task.acknowledge(report.acknowledged);
         let gives_back = report.entries.iter().any(|entry| entry.unused > 0);
         let elapsed = if gives_back { task.give_back(now) } else { Duration::ZERO };
@@ -286,26 +287,22 @@ impl Owner {
             self.release(now, id.0, customer, report.acknowledged);
         }
         self.set_overloaded(id.0, report.overloaded);
+        self.bound_demand(id.0, report);
         let tasks = self.fleet();
         self.answers += 1;
         let mut entries = Vec::new();
         let mut next = 0;
         for entry in &report.entries {
-            // In sum at most `most`, in proportion.
-            let total = entry.demand.iter().fold(0_u64, |sum, demand| sum.saturating_add(*demand));
-            let demand = if total > most {
-                entry.demand.map(|demand| (u128::from(demand) * u128::from(most) / u128::from(total)) as u64)
-            } else {
-                entry.demand
-            };
             let task = self.tasks[id.0 as usize].as_mut().expect("a task that reports has joined");
             let of = &mut self.customers[entry.customer.0 as usize];
             let place = task.place_near(entry.customer.0, &mut next).unwrap_or_else(|| {
-                let place = of.add(now, id.0, 0, true);
+                let place = of.add(now, id.0, Claim::NONE, true);
                 task.set_place(entry.customer.0, place);
                 place
             });
-            of.on_demand(place, demand, entry.used.min(most), entry.cost);
+            let before = of.entries[place].all_demand();
+            of.on_demand(place, task.believed.demand(entry.demand), task.believed.used(entry.used), entry.cost);
+            task.believed.replace(before, of.entries[place].all_demand());
             let (rule, pool) = (of.rule(), pool(of, self.unsure_until.is_some()));
             let is_changed = of.grant(now, place, &rule, pool);
             if entry.unused > 0 {
@@ -375,6 +372,7 @@ impl Owner {
                 if self.tasks[id as usize].as_ref().is_some_and(|task| task.until <= now) {
                     self.forget(now, id);
                 }
+                self.relax_demand(id);
             }
         }
         let mut dirty = core::mem::take(&mut self.dirty);
@@ -576,9 +574,11 @@ impl Owner {
 
     fn remove(&mut self, now: Timestamp, id: u32, customer: u32, place: usize) {
         let of = &mut self.customers[customer as usize];
+        let demand = of.entries[place].all_demand();
         of.remove(now, place);
         let moved = of.entries.get(place).map(|entry| entry.task);
         if let Some(task) = self.tasks[id as usize].as_mut() {
+            task.believed.replace(demand, 0);
             task.forget(customer);
         }
         if let Some(task) = moved.and_then(|moved| self.tasks[moved as usize].as_mut()) {

@@ -7,6 +7,7 @@ use core::time::Duration;
 use super::super::bucket::LONGEST_UNUSED;
 use super::super::{CustomerId, Report};
 use super::ReportError;
+use super::believed::Believed;
 use crate::{Criticality, Timestamp};
 
 /// See the [module](self).
@@ -15,8 +16,7 @@ pub(super) struct Task {
     /// By ascending customer: the customer, and the task's place there. Eight bytes each, as there are
     /// ten millions.
     places: Vec<(u32, u32)>,
-    /// Most demand that is believed, in µCPU.
-    pub(super) most: u64,
+    pub(super) believed: Believed,
     /// The number of its last report.
     pub(super) reported: u32,
     /// The number of the last assignment to it.
@@ -43,10 +43,10 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(now: Timestamp, most: u64, until: Timestamp) -> Self {
+    pub(super) fn new(now: Timestamp, believed: Believed, until: Timestamp) -> Self {
         Self {
             places: Vec::new(),
-            most,
+            believed,
             reported: 0,
             assigned: 0,
             acknowledged: 0,
