@@ -69,13 +69,14 @@ pub(crate) fn check_hello(hello: &message::Hello) -> Result<(), Invalid> {
     hello.holds.iter().try_for_each(|hold| check_name("hello.holds.name", &hold.name, !hold.is_group))
 }
 
-/// An entry of a report, about the customer with this number at the owner.
-pub(crate) fn report_entry(entry: &message::ReportEntry, customer: CustomerId) -> Result<quota::ReportEntry, Invalid> {
+/// An entry of a report, by the task's number of the customer.
+pub(crate) fn report_entry(entry: &message::ReportEntry) -> Result<quota::ReportEntry, Invalid> {
     let demand = by_criticality("report.entries.demand", &entry.demand)?;
     if let Some(most) = demand.iter().find(|demand| **demand > MAX_DEMAND) {
         return Err(field("report.entries.demand", format!("{most} µCPU is more than {MAX_DEMAND}")));
     }
-    let &message::ReportEntry { cost, lacking, unused, used, .. } = entry;
+    let &message::ReportEntry { id, cost, lacking, unused, used, .. } = entry;
+    let customer = CustomerId(id);
     Ok(quota::ReportEntry { customer, demand, cost, lacking, unused, used: used.min(MAX_DEMAND) })
 }
 

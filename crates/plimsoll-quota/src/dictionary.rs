@@ -1,16 +1,30 @@
 //! The customers of one stream: the task's numbers, and those of the owner.
+//!
+//! A customer beyond the bound of the service has a number of the task only. It stays so until the task drops it or
+//! joins again: names of strangers are kept nowhere.
 
 use std::collections::HashMap;
 
 use plimsoll_core::quota::CustomerId;
 
+use crate::name::Kind;
+
 /// Most customers that a task may have: those of its accounts, and some that it is about to drop.
 const MAX_CUSTOMERS: usize = 2 * plimsoll_core::quota::Holder::MAX_CUSTOMERS;
+
+/// The meaning of a number of the task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// A customer or a group of the owner.
+    Customer(CustomerId),
+    /// One beyond the bound of the service, which the owner does not know.
+    Beyond(Kind),
+}
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
-    known: HashMap<u32, CustomerId>,
+    known: HashMap<u32, Known>,
     numbers: HashMap<CustomerId, u32>,
 }
 
@@ -24,13 +38,22 @@ impl Dictionary {
         if self.known.contains_key(&id) || self.numbers.contains_key(&customer) {
             return false;
         }
-        self.known.insert(id, customer);
+        self.known.insert(id, Known::Customer(customer));
         self.numbers.insert(customer, id);
         true
     }
 
-    /// The owner's number.
-    pub(crate) fn customer(&self, id: u32) -> Option<CustomerId> {
+    /// Adds a customer beyond the bound; `false` if the number is there already.
+    pub(crate) fn add_beyond(&mut self, id: u32, kind: Kind) -> bool {
+        let is_new = !self.known.contains_key(&id);
+        if is_new {
+            self.known.insert(id, Known::Beyond(kind));
+        }
+        is_new
+    }
+
+    /// The customer with a number of the task.
+    pub(crate) fn get(&self, id: u32) -> Option<Known> {
         self.known.get(&id).copied()
     }
 
@@ -39,15 +62,15 @@ impl Dictionary {
         self.numbers.get(&customer).copied()
     }
 
-    /// Removes a customer. Returns the owner's number.
+    /// Removes a customer. Returns the owner's number, if it has one.
     pub(crate) fn remove(&mut self, id: u32) -> Option<CustomerId> {
-        let customer = self.known.remove(&id)?;
+        let Known::Customer(customer) = self.known.remove(&id)? else { return None };
         self.numbers.remove(&customer);
         Some(customer)
     }
 
-    /// All customers.
+    /// All customers of the owner.
     pub(crate) fn iter(&self) -> impl Iterator<Item = CustomerId> {
-        self.known.values().copied()
+        self.numbers.keys().copied()
     }
 }

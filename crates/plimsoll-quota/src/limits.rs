@@ -93,6 +93,11 @@ impl ServiceLimits {
         by_operator.or_else(|| self.of_file(name)).or_else(others)
     }
 
+    /// The same of each customer or group without a limit of its own, as a number for the owner.
+    pub(crate) fn of_strangers(&self, kind: Kind) -> u64 {
+        self.others().filter(|_| kind == Kind::Customer).unwrap_or(UNLIMITED)
+    }
+
     /// The group of a customer.
     pub(crate) fn group_of(&self, name: &Name) -> Option<&str> {
         if name.kind == Kind::Group {

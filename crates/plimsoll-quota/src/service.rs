@@ -5,9 +5,9 @@
 //! It maps names to the numbers of the owner, and puts messages into the queues of the streams, in the order
 //! in which the owner makes them. A task that does not read its queue loses its stream.
 //!
-//! Names come from requests of strangers. The number of customers is bounded: beyond [`MAX_CUSTOMERS`] all
-//! further ones count as requests without a customer. A customer without a limit of its own is forgotten
-//! when no task knows it.
+//! Names come from requests of strangers. The number of customers is bounded: one beyond [`MAX_CUSTOMERS`] that has no
+//! limit of its own is unknown to the owner, and each task may use the floor of its limit. A customer without a limit of
+//! its own is forgotten when no task knows it.
 //!
 //! One task tries new limits before all get them ([`Changes`]). Until then the last good ones are in force,
 //! also for tasks that join.
@@ -27,9 +27,9 @@ use tokio::sync::mpsc;
 use crate::changes::{Changes, Outcome};
 use crate::config::{MIN_ENVOY_LEASE, ServiceConfig};
 use crate::convert::{self, Invalid};
-use crate::dictionary::Dictionary;
+use crate::dictionary::{Dictionary, Known};
 use crate::limits::{Change, Override, ServiceLimits};
-use crate::message::{FromOwner, Hello, Limits, Report, ToTask};
+use crate::message::{AssignmentEntry, FromOwner, Hello, Limits, Report, ToTask};
 use crate::name::{Kind, Name};
 
 /// Customers of a service: names come from strangers.
@@ -152,6 +152,8 @@ pub(crate) struct Service {
     epoch: u64,
     owner: Owner,
     callers: Callers,
+    /// Customers, beside those with a limit of their own.
+    max_customers: usize,
     /// In force.
     limits: ServiceLimits,
     changes: Changes,
@@ -181,6 +183,7 @@ impl Service {
             owner: Owner::new(now, owner),
             limits: ServiceLimits::new(config),
             callers,
+            max_customers: MAX_CUSTOMERS,
             changes: Changes::default(),
             applied: None,
             by_name: HashMap::new(),
@@ -209,12 +212,13 @@ impl Service {
         let mut dictionary = Dictionary::default();
         let mut holds = Vec::with_capacity(hello.holds.len());
         for hold in &hello.holds {
-            let customer = self.customer(now, &Name::reported(hold.is_group, &hold.name));
-            if !dictionary.add(hold.id, customer) {
+            let name = Name::reported(hold.is_group, &hold.name);
+            let customer = self.customer(now, &name);
+            if !introduce(&mut dictionary, hold.id, name.kind, customer) {
                 // The customers that were added are known to no stream, and are forgotten.
                 return Err(StreamError::Twice(hold.id));
             }
-            holds.push(quota::Hold { customer, rate: hold.rate });
+            holds.extend(customer.map(|customer| quota::Hold { customer, rate: hold.rate }));
         }
         let former = self.by_instance.remove(&*hello.instance);
         if let Some(former) = former {
@@ -251,8 +255,9 @@ impl Service {
     fn try_report(&mut self, now: Timestamp, id: StreamId, report: &Report) -> Result<(), StreamError> {
         let mut stream = self.take_stream(id)?;
         let answer = self.answer(now, id.task, &mut stream.dictionary, report);
-        let sent = answer.and_then(|answer| {
-            let message = convert::assignment(self.epoch, &answer, |customer| stream.dictionary.id(customer));
+        let sent = answer.and_then(|(answer, beyond)| {
+            let mut message = convert::assignment(self.epoch, &answer, |customer| stream.dictionary.id(customer));
+            message.entries.extend(beyond);
             self.counts.assignments += 1;
             let message = ToTask { message: Some(FromOwner::Assignment(message)) };
             stream.queue.try_send(message).map_err(|_| StreamError::Slow)
@@ -268,13 +273,14 @@ impl Service {
         task.stream.take_if(|stream| stream.number == id.number).ok_or(StreamError::Replaced)
     }
 
+    /// Also returns the assignments of customers that the owner does not know.
     fn answer(
         &mut self,
         now: Timestamp,
         task: TaskId,
         dictionary: &mut Dictionary,
         report: &Report,
-    ) -> Result<quota::Assignment, StreamError> {
+    ) -> Result<(quota::Assignment, Vec<AssignmentEntry>), StreamError> {
         let &Report { epoch, number, acknowledged, ref entries, ref dropped, overloaded } = report;
         if epoch != self.epoch {
             return Err(Invalid::Epoch { expected: self.epoch, got: epoch }.into());
@@ -285,21 +291,28 @@ impl Service {
             if dictionary.is_full() {
                 return Err(StreamError::TooMany(entry.id));
             }
-            let customer = self.customer(now, &Name::reported(entry.is_group, name));
-            if !dictionary.add(entry.id, customer) {
+            let name = Name::reported(entry.is_group, name);
+            let customer = self.customer(now, &name);
+            if !introduce(dictionary, entry.id, name.kind, customer) {
                 return Err(StreamError::Twice(entry.id));
             }
-            self.customers[customer.0 as usize].streams += 1;
+            if let Some(customer) = customer {
+                self.customers[customer.0 as usize].streams += 1;
+            }
         }
         let mut seen = HashSet::with_capacity(entries.len());
-        let convert = |entry: &crate::message::ReportEntry| {
-            let customer = dictionary.customer(entry.id).ok_or(StreamError::Unnamed(entry.id))?;
-            if !seen.insert(customer) {
+        let (mut converted, mut beyond) = (Vec::with_capacity(entries.len()), Vec::new());
+        for entry in entries {
+            let known = dictionary.get(entry.id).ok_or(StreamError::Unnamed(entry.id))?;
+            if !seen.insert(entry.id) {
                 return Err(StreamError::Twice(entry.id));
             }
-            Ok(convert::report_entry(entry, customer)?)
-        };
-        let converted = entries.iter().map(convert).collect::<Result<Vec<_>, StreamError>>()?;
+            let of = convert::report_entry(entry)?;
+            match known {
+                Known::Customer(customer) => converted.push(quota::ReportEntry { customer, ..of }),
+                Known::Beyond(kind) => beyond.push((entry.id, kind)),
+            }
+        }
         let overloaded = overloaded.map(|rank| convert::criticality("report.overloaded", rank)).transpose()?;
         let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new(), overloaded };
         let answer = self.owner.report(now, task, &message)?;
@@ -309,7 +322,9 @@ impl Service {
                 self.leave_customer(customer);
             }
         }
-        Ok(answer)
+        // Not even a rate that it holds from another server: nobody counts it here.
+        let nothing = |(id, kind)| AssignmentEntry { id, limit: self.limits.of_strangers(kind), ..Default::default() };
+        Ok((answer, beyond.into_iter().map(nothing).collect()))
     }
 
     /// A stream ended.
@@ -493,13 +508,13 @@ impl Service {
         }
     }
 
-    /// The owner's number of a customer or a group, which is added if it is new.
-    fn customer(&mut self, now: Timestamp, name: &Name) -> CustomerId {
+    /// The owner's number of a customer or a group, which is added if it is new; `None` beyond the bound.
+    fn customer(&mut self, now: Timestamp, name: &Name) -> Option<CustomerId> {
         if let Some(known) = self.by_name.get(name) {
-            return *known;
+            return Some(*known);
         }
-        if self.by_name.len() >= MAX_CUSTOMERS && !self.limits.is_named(name) && !name.bytes.is_empty() {
-            return self.customer(now, &Name::customer(b""));
+        if self.by_name.len() >= self.max_customers && !self.limits.is_named(name) && !name.bytes.is_empty() {
+            return None;
         }
         let (limit, has_soft_limit) = (self.limits.at_owner(name), self.has_soft_limit(name));
         let customer = Customer { name: name.clone(), streams: 0, is_free: false };
@@ -517,7 +532,7 @@ impl Service {
         self.owner.set_soft_limit(id, has_soft_limit);
         self.by_name.insert(name.clone(), id);
         self.unknown.push(id);
-        id
+        Some(id)
     }
 
     /// Envoys have no CPU to share.
@@ -652,6 +667,15 @@ impl Service {
             self.by_name.remove(&customer.name);
             self.free.push(id);
         }
+    }
+}
+
+/// A stream names a customer, which has this number at the owner; `None`: it is beyond the bound. `false` if it is there
+/// already.
+fn introduce(dictionary: &mut Dictionary, id: u32, kind: Kind, customer: Option<CustomerId>) -> bool {
+    match customer {
+        Some(customer) => dictionary.add(id, customer),
+        None => dictionary.add_beyond(id, kind),
     }
 }
 

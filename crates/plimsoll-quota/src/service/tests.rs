@@ -301,16 +301,70 @@ fn dropped_customer_may_be_named_again_by_another_number() {
     task.report(&mut service, at(6_300), vec![entry(8_193, Some("stranger"), 100_000)]).expect("it is a new name");
 }
 
-#[test]
-fn customers_beyond_the_bound_are_one_and_named_ones_are_not() {
+/// A service without a place for another stranger, and a task that has the last one.
+fn full_service() -> (Service, Task) {
     let mut service = service();
-    for stranger in 0..MAX_CUSTOMERS {
-        service.customer(at(6_000), &customer(&format!("s{stranger}")));
+    service.max_customers = 3;
+    let mut task = Task::join(&mut service, at(6_000), &hello("a"));
+    let entries = vec![entry(1, Some("acme"), 200_000), entry(2, Some("one"), 100_000), entry(3, Some("two"), 100_000)];
+    task.report(&mut service, at(6_000), entries).unwrap();
+    (service, task)
+}
+
+#[test]
+fn customers_beyond_the_bound_get_no_rate_and_others_keep_theirs() {
+    let (mut service, mut task) = full_service();
+    let state = |service: &Service| {
+        ["acme", "one", "two"].map(|name| {
+            let state = service.named(&customer(name)).unwrap().state;
+            (state.demand, state.held, state.tasks)
+        })
+    };
+    let before = state(&service);
+    let beyond = vec![entry(4, Some("three"), 300_000), entry(5, Some("four"), 300_000), entry(1, None, 200_000)];
+    let assignment = task.report(&mut service, at(6_100), beyond).unwrap();
+    assert_eq!(rates(&assignment)[assignment.entries.len() - 2..], [(4, 0), (5, 0)]);
+    assert!(assignment.entries.iter().all(|of| of.credit == 0 && (of.id < 4 || of.limit == 500_000)), "{assignment:?}");
+    let again = task.report(&mut service, at(6_200), vec![entry(5, None, 300_000)]).unwrap();
+    assert_eq!((rates(&again), state(&service)), (vec![(5, 0)], before));
+    assert_eq!(names(&service), ["acme", "one", "two"]);
+    for (entries, error) in [
+        (vec![entry(4, None, 1), entry(4, None, 1)], StreamError::Twice(4)),
+        (vec![entry(4, Some("five"), 1)], StreamError::Twice(4)),
+        (vec![entry(6, None, 1)], StreamError::Unnamed(6)),
+    ] {
+        assert_eq!(task.report(&mut service, at(6_300), entries).unwrap_err(), error);
+        task.number -= 1;
     }
-    let nobody = service.customer(at(6_000), &customer(""));
-    assert_eq!(service.customer(at(6_000), &customer("one more")), nobody);
-    set(&mut service, 6_000, "vip", Some(Override { limit: 5, until: at(7_000) }));
-    assert_ne!(service.customer(at(6_000), &customer("vip")), nobody);
+    // Customers with a limit of their own and requests without a customer always have a place.
+    set(&mut service, 6_300, "vip", Some(Override { limit: 500_000, until: at(60_000) }));
+    task.limits();
+    task.try_limits(&mut service, 6_300);
+    task.limits();
+    let entries = vec![entry(7, Some("vip"), 100_000), entry(8, Some(""), 100_000)];
+    let assignment = task.report(&mut service, at(9_400), entries).unwrap();
+    assert!(rates(&assignment).iter().filter(|(id, rate)| *id > 6 && *rate >= 100_000).count() == 2, "{assignment:?}");
+}
+
+#[test]
+fn task_joins_with_customers_beyond_the_bound_and_gives_their_rates_up() {
+    let (mut service, _task) = full_service();
+    let hold = |id, name: &str| Hold { id, name: name.as_bytes().to_vec(), rate: 50_000, is_group: false };
+    let holds = vec![hold(1, "three"), hold(2, "acme"), hold(3, "four")];
+    let mut late = Task::join(&mut service, at(6_100), &Hello { holds, ..hello("b") });
+    assert_eq!(service.named(&customer("acme")).unwrap().state.tasks, 2);
+    let entries = vec![entry(1, None, 50_000), entry(2, None, 50_000), entry(3, None, 50_000)];
+    let assignment = late.report(&mut service, at(6_100), entries).unwrap();
+    let [(2, acme), (1, 0), (3, 0)] = rates(&assignment)[..] else { panic!("{assignment:?}") };
+    assert!(acme >= 50_000, "{assignment:?}");
+    // A name that is dropped may have a place the next time.
+    service.max_customers = 4;
+    (late.number, late.acknowledged) = (2, 1);
+    let drop = Report { epoch: EPOCH, number: 2, acknowledged: 1, dropped: vec![3], ..Report::default() };
+    service.report(at(6_200), late.id, &drop).unwrap();
+    late.assignment();
+    let assignment = late.report(&mut service, at(6_300), vec![entry(9, Some("four"), 50_000)]).unwrap();
+    assert!(rates(&assignment).iter().any(|(id, rate)| *id == 9 && *rate >= 50_000), "{assignment:?}");
 }
 
 #[test]
