@@ -27,7 +27,7 @@ use axum::routing::{get, put};
 use plimsoll::server::{Lifecycle, Phase};
 use plimsoll::tls::ClientNames;
 use plimsoll_admin::parts::{Called, Client, Form, Problem, check, no_foreign_page, serve_router_tls};
-use plimsoll_core::quota::Cut;
+use plimsoll_core::quota::{Cut, MAX_LIMITS, MAX_NAMED};
 use plimsoll_core::{Criticality, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -56,6 +56,8 @@ const DEFAULT_TIME: Duration = Duration::from_secs(2 * 3_600);
 const MIN_TIME: Duration = Duration::from_secs(10);
 /// Limits by operators of a service: tasks have room for so many beside those of a file.
 const MAX_OVERRIDES: usize = 96;
+/// A task takes these and those of the file.
+const _: () = assert!(MAX_NAMED + MAX_OVERRIDES <= MAX_LIMITS);
 /// The longest time: what is to last longer belongs into the file.
 const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Time for which a request waits until a new limit is in force, and between two looks.

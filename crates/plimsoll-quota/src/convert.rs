@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll_core::Criticality;
 use plimsoll_core::quota::{self, CustomerId, Cut, FleetUse};
-use plimsoll_core::quota::{Holder, MAX_OTHERS, UNLIMITED};
+use plimsoll_core::quota::{MAX_LIMITS, UNLIMITED};
 use thiserror::Error;
 
 use crate::message;
@@ -19,8 +19,6 @@ const MAX_DEMAND: u64 = 1 << 40;
 /// The same of all tasks: four criticalities have a sum.
 const MAX_FLEET: u64 = 1 << 60;
 
-/// Limits with a name: as many as a task has room for, beside customers without one.
-const MAX_LIMITS: usize = Holder::MAX_CUSTOMERS - MAX_OTHERS;
 /// Tasks of a service.
 const MAX_TASKS: u32 = 100_000;
 /// Leases that a task takes.

@@ -285,6 +285,11 @@ impl Service {
         if epoch != self.epoch {
             return Err(Invalid::Epoch { expected: self.epoch, got: epoch }.into());
         }
+        // A task that drops a customer may have it again by another number, and one that counts drops it with a last entry.
+        let reported: HashSet<u32> = entries.iter().map(|entry| entry.id).collect();
+        let is_over = |id: &&u32| !reported.contains(id);
+        let over: Vec<CustomerId> = dropped.iter().filter(is_over).filter_map(|id| dictionary.remove(*id)).collect();
+        over.iter().for_each(|customer| self.leave_customer(*customer));
         for entry in entries {
             let Some(name) = &entry.name else { continue };
             convert::check_name("report.entries.name", name, !entry.is_group)?;
@@ -314,7 +319,7 @@ impl Service {
             }
         }
         let overloaded = overloaded.map(|rank| convert::criticality("report.overloaded", rank)).transpose()?;
-        let message = quota::Report { number, acknowledged, entries: converted, dropped: Vec::new(), overloaded };
+        let message = quota::Report { number, acknowledged, entries: converted, dropped: over, overloaded };
         let answer = self.owner.report(now, task, &message)?;
         self.changes.rollout.on_report(now, task);
         for id in dropped {

@@ -11,10 +11,13 @@
 //!
 //! Names come from strangers, so their number is bounded. Customers whose name has no limit of its own
 //! share [`MAX_OTHERS`] accounts. When all are taken, a further one shares an account with all requests
-//! without a customer, and takes nothing from customers that have an account.
+//! without a customer, and takes nothing from customers that have an account. So each customer and each group with a
+//! limit of its own finds a place. Customers that lose theirs with new limits are strangers from then on: those beyond
+//! the bound lose their accounts at once.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -36,10 +39,15 @@ const START: Duration = Duration::from_secs(6);
 /// Accounts that are searched for an idle one at a time.
 const SEARCHED: usize = 8;
 
-/// The largest number of customers at a task whose name has no limit of its own.
-pub const MAX_OTHERS: usize = 4_096;
-/// The largest number of names with a limit of their own.
+/// The largest number of accounts at a task of customers whose name has no limit of its own.
+pub const MAX_OTHERS: usize = 4_000;
+/// The largest number of customers and groups with a limit of their own in the settings of a service.
 pub const MAX_NAMED: usize = 4_000;
+/// The same at a task: there may be some by operators too.
+pub const MAX_LIMITS: usize = 4_096;
+
+/// Each of them has a place, and so have all requests without a customer.
+const _: () = assert!(MAX_OTHERS + MAX_LIMITS < Holder::MAX_CUSTOMERS);
 
 /// The limit of a customer over all tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +75,7 @@ impl Limit {
     }
 }
 
-/// The limits of a service.
+/// The limits of a service: at most [`MAX_LIMITS`] of customers and groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// By the key of the customer's name.
@@ -90,9 +98,10 @@ impl Limits {
         if is_group { self.groups.get(&key).map(|group| group.limit) } else { self.of(key) }
     }
 
-    /// Whether an account is that of a customer without a limit of its own.
+    /// Whether an account is that of a customer without a limit of its own, or of a group that is gone.
     fn is_other(&self, key: u64, is_group: bool) -> bool {
-        !is_group && key != NOBODY && !self.named.contains_key(&key)
+        let is_own = if is_group { self.groups.contains_key(&key) } else { self.named.contains_key(&key) };
+        !is_own && (is_group || key != NOBODY)
     }
 }
 
@@ -204,8 +213,10 @@ pub struct Limiter {
     /// Indices of `known`, by key.
     index: HashTable<usize>,
     known: Vec<Option<Known>>,
-    /// Customers without a limit of their own.
+    /// Customers without a limit of their own, and groups that are gone.
     others: usize,
+    /// Accounts that were removed while they had a rate on this stream: assignments to them may be under way.
+    removed: BTreeSet<CustomerId>,
     hand: usize,
     /// When the next report is due, as far as the shell knows.
     planned: Timestamp,
@@ -224,6 +235,7 @@ impl Limiter {
             index: HashTable::new(),
             known: Vec::new(),
             others: 0,
+            removed: BTreeSet::new(),
             hand: 0,
             planned: now,
             is_hurried: false,
@@ -309,6 +321,7 @@ impl Limiter {
     /// A new stream to an owner, of a task that may use these CPUs. Returns its first message.
     pub fn connect(&mut self, now: Timestamp, cpus: f64) -> Introduced<Hello> {
         self.known.iter_mut().flatten().for_each(|known| known.is_introduced = false);
+        self.removed.clear();
         let message = self.holder.connect(now, cpus);
         let customers = message.holds.iter().map(|hold| hold.customer);
         Introduced { names: introduce(&mut self.known, customers), message }
@@ -371,7 +384,14 @@ impl Limiter {
         for known in self.known.iter_mut().flatten() {
             known.group = limits.limit(known.key, known.is_group).and_then(|limit| limit.group);
         }
-        self.others = self.known.iter().flatten().filter(|known| limits.is_other(known.key, known.is_group)).count();
+        let others = (0..self.known.len())
+            .filter(|at| self.known[*at].as_ref().is_some_and(|known| limits.is_other(known.key, known.is_group)));
+        let others: Vec<usize> = others.collect();
+        self.others = others.len();
+        for at in others.into_iter().skip(MAX_OTHERS) {
+            self.removed.extend(self.known[at].as_ref().map(|known| known.id));
+            self.remove(at);
+        }
     }
 
     /// The limits.
@@ -413,7 +433,11 @@ impl Limiter {
     /// # Errors
     /// The assignment has no effect. The stream is to be ended.
     pub fn assign(&mut self, now: Timestamp, assignment: &Assignment) -> Result<(), AssignmentError> {
-        self.holder.assign(now, assignment)
+        let mut assignment = Cow::Borrowed(assignment);
+        if assignment.entries.iter().any(|entry| self.removed.contains(&entry.customer)) {
+            assignment.to_mut().entries.retain(|entry| !self.removed.contains(&entry.customer));
+        }
+        self.holder.assign(now, &assignment)
     }
 
     /// The standing of a customer; `None` without an account.
@@ -486,7 +510,7 @@ impl Limiter {
 
     fn add(&mut self, now: Timestamp, key: u64, is_group: bool, name: &[u8], limit: Limit) -> Option<CustomerId> {
         if self.index.len() >= Holder::MAX_CUSTOMERS {
-            // More names than an owner may send. They have no account.
+            // More limits than there may be. They have no account.
             return None;
         }
         let id = self.holder.add(now);
@@ -507,15 +531,18 @@ impl Limiter {
     fn remove_if_idle(&mut self, now: Timestamp) {
         self.hand = if self.hand + 1 < self.known.len() { self.hand + 1 } else { 0 };
         let Some(Some(known)) = self.known.get(self.hand) else { return };
-        let (id, key, is_group) = (known.id, known.key, known.is_group);
-        if !self.holder.account(id).is_idle(now) {
-            return;
+        let id = known.id;
+        if self.holder.account(id).is_idle(now) {
+            self.remove(self.hand);
         }
-        let at = self.hand;
+    }
+
+    /// Removes the account at this place.
+    fn remove(&mut self, at: usize) {
+        let Some(Known { id, key, is_group, .. }) = self.known[at].take() else { return };
         if let Ok(entry) = self.index.find_entry(spread(key), |known| *known == at) {
             entry.remove();
         }
-        self.known[at] = None;
         self.holder.remove(id);
         self.others -= usize::from(self.limits.is_other(key, is_group));
     }
@@ -537,6 +564,7 @@ mod tests {
 
     use std::format;
 
+    use super::super::AssignmentEntry;
     use super::*;
 
     const T0: Timestamp = Timestamp::ZERO;
@@ -551,6 +579,11 @@ mod tests {
         let mut limiter = Limiter::new(T0);
         limiter.set_limits(T0, 1, Limits { named, others, ..Limits::default() });
         limiter
+    }
+
+    fn assignment(number: u32, entries: Vec<AssignmentEntry>) -> Assignment {
+        let lease = Duration::from_secs(60);
+        Assignment { number, answers: 1, lease, tasks: 1, overloaded: None, entries }
     }
 
     /// Requests of 1 ms each, until one is refused or there were `most`.
@@ -618,6 +651,61 @@ mod tests {
         assert!(limiter.customers() < MAX_OTHERS);
     }
 
+    /// Limits of as many customers as groups, each in its own, and of all others.
+    fn full_limits(first: u64) -> Limits {
+        let keys = first..first + MAX_LIMITS as u64 / 2;
+        let group = |key: u64| Group { name: key.to_be_bytes()[..].into(), limit: Limit::new(1_000_000) };
+        Limits {
+            named: keys.clone().map(|key| (key, Limit { group: Some(key), ..Limit::new(1_000_000) })).collect(),
+            others: Some(Limit::new(1_000_000)),
+            groups: keys.map(|key| (key, group(key))).collect(),
+        }
+    }
+
+    #[test]
+    fn each_limit_finds_a_place_beside_as_many_strangers_as_there_are() {
+        let mut limiter = Limiter::new(T0);
+        limiter.connect(T0, 1.0);
+        // Other limits take the place of all of them, while each account is in use.
+        for first in [1, 10_000, 20_000, 1] {
+            limiter.set_limits(T0, 1, full_limits(first));
+            let strangers = 100_000 * first..100_000 * first + 2 * MAX_OTHERS as u64;
+            for key in strangers.chain(first..first + MAX_LIMITS as u64 / 2) {
+                let (accounts, refused) = limiter.ask(T0, &request(key, &key.to_be_bytes()));
+                let is_stranger = key >= 100_000;
+                assert!(accounts.customer.is_some() || is_stranger && refused.is_some(), "{key}: {refused:?}");
+                assert_eq!(accounts.group.is_some(), !is_stranger, "{key}");
+            }
+            assert_eq!(limiter.customers(), MAX_OTHERS + MAX_LIMITS + 1);
+        }
+    }
+
+    #[test]
+    fn assignment_to_an_account_that_lost_its_place_is_in_order() {
+        let mut limiter = Limiter::new(T0);
+        limiter.connect(T0, 1.0);
+        limiter.set_limits(T0, 1, full_limits(1));
+        for key in 1..=MAX_LIMITS as u64 / 2 {
+            let _ = limiter.ask(T0, &request(key, &key.to_be_bytes()));
+        }
+        limiter.poll(T0 + Duration::from_millis(20)).expect("a regular report");
+        let others = Some(Limit::new(1_000_000));
+        limiter.set_limits(T0, 1, Limits { others, ..Limits::default() });
+        let entries = (0..MAX_LIMITS as u32).map(|id| AssignmentEntry {
+            customer: CustomerId(id),
+            limit: 1_000_000,
+            rate: 5,
+            credit: 0,
+            cut: Cut::NONE,
+            fleet: None,
+        });
+        let assignment = assignment(1, entries.collect());
+        assert_eq!(limiter.assign(T0, &assignment), Ok(()));
+        let report = limiter.poll(T0 + Duration::from_secs(2)).expect("a regular report").message;
+        assert_eq!(report.dropped.len(), MAX_LIMITS - MAX_OTHERS);
+        assert!(report.entries.iter().all(|entry| !report.dropped.contains(&entry.customer)));
+    }
+
     #[test]
     fn stranger_beyond_the_bound_has_the_share_of_strangers() {
         let mut limiter = limiter(&[], None);
@@ -645,7 +733,7 @@ mod tests {
         let report = limiter.poll(at(60) + Duration::from_millis(20)).expect("the customer lacks a credit");
         assert_ne!(report.names[0].customer, CustomerId(0));
         // Nothing for the removed one is in order; a rate is not.
-        let entry = super::super::AssignmentEntry {
+        let entry = AssignmentEntry {
             customer: CustomerId(0),
             limit: 1,
             rate: 0,
@@ -653,18 +741,10 @@ mod tests {
             cut: Cut::NONE,
             fleet: Some(FleetUse::default()),
         };
-        let assignment = |number, entry| Assignment {
-            number,
-            answers: 1,
-            lease: Duration::from_secs(60),
-            tasks: 1,
-            overloaded: None,
-            entries: [entry].into(),
-        };
-        assert_eq!(limiter.assign(at(61), &assignment(1, entry)), Ok(()));
-        let with_rate = super::super::AssignmentEntry { rate: 1, ..entry };
+        assert_eq!(limiter.assign(at(61), &assignment(1, [entry].into())), Ok(()));
+        let with_rate = AssignmentEntry { rate: 1, ..entry };
         let error = AssignmentError::Customer(CustomerId(0));
-        assert_eq!(limiter.assign(at(61), &assignment(2, with_rate)), Err(error));
+        assert_eq!(limiter.assign(at(61), &assignment(2, [with_rate].into())), Err(error));
     }
 
     #[test]

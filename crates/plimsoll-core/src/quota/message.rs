@@ -48,7 +48,7 @@ pub struct Report {
     pub acknowledged: u32,
     /// The customers whose demand changed, or that lack something; each once.
     pub entries: Vec<ReportEntry>,
-    /// Customers that the task has removed. Their numbers are not used again on this stream.
+    /// Customers that the task has removed, and uses no rate of. Their numbers are not used again on this stream.
     pub dropped: Vec<CustomerId>,
     /// The most critical requests that the task lacks CPU for; `None`: it has enough.
     pub overloaded: Option<Criticality>,

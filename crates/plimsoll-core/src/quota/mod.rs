@@ -51,8 +51,8 @@ pub use counting::{Allowance, CountingTask, Usage};
 pub use group::{AccountRefusal, Accounts, Group};
 pub use holder::{AssignmentError, Fallback, Holder};
 pub use limiter::{
-    FleetCharge, FleetStanding, Introduced, Introduction, Limit, LimitedRequest, Limiter, Limits, MAX_NAMED,
-    MAX_OTHERS, Refused,
+    FleetCharge, FleetStanding, Introduced, Introduction, Limit, LimitedRequest, Limiter, Limits, MAX_LIMITS,
+    MAX_NAMED, MAX_OTHERS, Refused,
 };
 pub use message::{Assignment, AssignmentEntry, CustomerId, FleetUse, Hello, Hold, Report, ReportEntry, TaskId};
 pub use owner::{CustomerState, Owner, OwnerConfig, ReportError};

@@ -301,6 +301,20 @@ fn dropped_customer_may_be_named_again_by_another_number() {
     task.report(&mut service, at(6_300), vec![entry(8_193, Some("stranger"), 100_000)]).expect("it is a new name");
 }
 
+#[test]
+fn dropped_customer_frees_its_rate_and_returns_in_the_same_report() {
+    let mut service = service();
+    let mut task = Task::join(&mut service, at(6_000), &hello("a"));
+    let entries = vec![entry(1, Some("stranger"), 100_000), entry(2, Some("acme"), 100_000)];
+    task.report(&mut service, at(6_000), entries).unwrap();
+    let entries = vec![entry(8_193, Some("stranger"), 0)];
+    let drop = Report { epoch: EPOCH, number: 2, acknowledged: 1, entries, dropped: vec![1, 2], ..Report::default() };
+    service.report(at(6_100), task.id, &drop).unwrap();
+    assert_eq!(rates(&task.assignment()), [(8_193, 0)]);
+    let held = ["stranger", "acme"].map(|name| service.named(&customer(name)).unwrap().state.held);
+    assert_eq!((held, service.counts().invalid), ([0, 0], 0));
+}
+
 /// A service without a place for another stranger, and a task that has the last one.
 fn full_service() -> (Service, Task) {
     let mut service = service();

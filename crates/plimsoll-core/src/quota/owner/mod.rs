@@ -287,6 +287,13 @@ impl Owner {
             self.release(now, id.0, customer, report.acknowledged);
         }
         self.set_overloaded(id.0, report.overloaded);
+        for CustomerId(customer) in &report.dropped {
+            let place = self.tasks[id.0 as usize].as_ref().and_then(|task| task.place(*customer));
+            if let Some(place) = place {
+                self.remove(now, id.0, *customer, place);
+                self.mark(*customer);
+            }
+        }
         self.bound_demand(id.0, report);
         let tasks = self.fleet();
         self.answers += 1;
