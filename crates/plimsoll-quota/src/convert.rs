@@ -10,6 +10,7 @@ use plimsoll_core::quota::{MAX_LIMITS, UNLIMITED};
 use thiserror::Error;
 
 use crate::message;
+use crate::name::Kind;
 
 const LEVELS: usize = Criticality::ALL.len();
 /// The longest name of a customer, a service or a task, in bytes.
@@ -39,7 +40,7 @@ fn field(field: &'static str, reason: impl Into<String>) -> Invalid {
 }
 
 /// A name as a message has it.
-pub(crate) fn check_name(of: &'static str, name: &[u8], may_be_empty: bool) -> Result<(), Invalid> {
+fn check_name(of: &'static str, name: &[u8], may_be_empty: bool) -> Result<(), Invalid> {
     if name.is_empty() && !may_be_empty {
         return Err(field(of, "is empty"));
     }
@@ -47,6 +48,14 @@ pub(crate) fn check_name(of: &'static str, name: &[u8], may_be_empty: bool) -> R
         return Err(field(of, format!("has {} bytes, and {MAX_NAME} are the most", name.len())));
     }
     Ok(())
+}
+
+/// A name in a report.
+pub(crate) fn check_report_name(kind: Kind, name: &[u8]) -> Result<(), Invalid> {
+    match kind {
+        Kind::Customer => check_name("report.entries.name", name, true),
+        Kind::Group => check_name("report.groups.name", name, false),
+    }
 }
 
 /// The first message of a task.
@@ -60,11 +69,12 @@ pub(crate) fn check_hello(hello: &message::Hello) -> Result<(), Invalid> {
         let tasks = hello.tasks.unwrap_or_default();
         return Err(field("hello.tasks", format!("{tasks} tasks, and {MAX_TASKS} are the most")));
     }
-    if hello.holds.len() > quota::Holder::MAX_CUSTOMERS {
-        let most = quota::Holder::MAX_CUSTOMERS;
-        return Err(field("hello.holds", format!("{} customers, and {most} are the most", hello.holds.len())));
+    let (count, most) = (hello.holds.len() + hello.groups.len(), quota::Holder::MAX_CUSTOMERS);
+    if count > most {
+        return Err(field("hello.holds", format!("{count} customers and groups, and {most} are the most")));
     }
-    hello.holds.iter().try_for_each(|hold| check_name("hello.holds.name", &hold.name, !hold.is_group))
+    hello.holds.iter().try_for_each(|hold| check_name("hello.holds.name", &hold.name, true))?;
+    hello.groups.iter().try_for_each(|hold| check_name("hello.groups.name", &hold.name, false))
 }
 
 /// An entry of a report, by the task's number of the customer.
@@ -232,38 +242,44 @@ pub(crate) fn hello(
     speed: f64,
     hello: quota::Introduced<quota::Hello>,
 ) -> message::Hello {
-    let quota::Introduced { message: quota::Hello { cpus, tasks, holds }, names } = hello;
-    // Both are in the same order.
+    let quota::Introduced { message: quota::Hello { cpus, tasks, holds }, names, groups } = hello;
+    // All are in the same order.
     let holds = holds.iter().zip(names);
-    let holds = holds.map(|(hold, quota::Introduction { customer, name, is_group })| message::Hold {
+    let holds = holds.map(|(hold, quota::Introduction { customer, name })| message::Hold {
         id: customer.0,
         name: name.into_vec(),
         rate: hold.rate,
-        is_group,
     });
+    let (groups, holds) = split(holds, groups, |hold| hold.id);
     let (service, instance) = (service.to_owned(), instance.to_owned());
-    message::Hello { service, instance, cpus, speed, tasks, holds: holds.collect() }
+    message::Hello { service, instance, cpus, speed, tasks, holds, groups }
 }
 
 /// A report of a task.
 pub(crate) fn report(epoch: u64, report: quota::Introduced<quota::Report>) -> message::Report {
-    let quota::Introduced { message: quota::Report { number, acknowledged, entries, dropped, overloaded }, names } =
-        report;
-    // Both are in the same order.
+    let quota::Introduced { message, names, groups } = report;
+    let quota::Report { number, acknowledged, entries, dropped, overloaded } = message;
+    // All are in the same order.
     let mut names = names.into_iter().peekable();
     let entry = |entry: quota::ReportEntry| {
         let quota::ReportEntry { customer, demand, cost, lacking, unused, used } = entry;
-        let new = names.next_if(|new| new.customer == customer);
-        let is_group = new.as_ref().is_some_and(|new| new.is_group);
-        let name = new.map(|new| new.name.into_vec());
-        message::ReportEntry { id: customer.0, name, demand: demand.to_vec(), cost, lacking, used, unused, is_group }
+        let name = names.next_if(|new| new.customer == customer).map(|new| new.name.into_vec());
+        message::ReportEntry { id: customer.0, name, demand: demand.to_vec(), cost, lacking, used, unused }
     };
+    let (groups, entries) = split(entries.into_iter().map(entry), groups, |entry| entry.id);
     message::Report {
         epoch,
         number,
         acknowledged,
-        entries: entries.into_iter().map(entry).collect(),
+        entries,
+        groups,
         dropped: dropped.into_iter().map(|customer| customer.0).collect(),
         overloaded: overloaded.map(rank_of),
     }
+}
+
+/// Those with the numbers of groups, which are in the same order, and the others.
+fn split<T>(all: impl Iterator<Item = T>, groups: Vec<CustomerId>, id: impl Fn(&T) -> u32) -> (Vec<T>, Vec<T>) {
+    let mut groups = groups.into_iter().peekable();
+    all.partition(|of| groups.next_if_eq(&CustomerId(id(of))).is_some())
 }

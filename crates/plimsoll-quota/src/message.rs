@@ -9,7 +9,7 @@
 //! A task sends `Hello` first, then reports. The owner answers the first message with `Limits`, and sends
 //! them again when one changes. Each report gets an `Assignment`; others follow when rates change.
 //!
-//! A task numbers its customers and groups: the first message that mentions one on a stream has its name
+//! A task numbers its customers and groups together: the first message that mentions one on a stream has its name
 //! too. Rates are in µCPU (CPU-microseconds of the reference core a second), costs and credits in
 //! CPU-microseconds.
 
@@ -50,6 +50,9 @@ pub(crate) struct Hello {
     pub(crate) tasks: Option<u32>,
     #[prost(message, repeated, tag = "6")]
     pub(crate) holds: Vec<Hold>,
+    /// The same of groups.
+    #[prost(message, repeated, tag = "10")]
+    pub(crate) groups: Vec<Hold>,
 }
 
 /// A rate that the task uses already.
@@ -61,9 +64,6 @@ pub(crate) struct Hold {
     pub(crate) name: Vec<u8>,
     #[prost(uint32, tag = "3")]
     pub(crate) rate: u32,
-    /// The name is that of a group.
-    #[prost(bool, tag = "10")]
-    pub(crate) is_group: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -85,6 +85,9 @@ pub(crate) struct Report {
     /// The rank of the most critical requests that the task lacks CPU for. Absent: it has enough.
     #[prost(uint32, optional, tag = "6")]
     pub(crate) overloaded: Option<u32>,
+    /// Entries of groups. An owner that knows no groups would take them for customers if they were among the others.
+    #[prost(message, repeated, tag = "10")]
+    pub(crate) groups: Vec<ReportEntry>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -105,9 +108,6 @@ pub(crate) struct ReportEntry {
     pub(crate) used: u64,
     #[prost(uint32, tag = "7")]
     pub(crate) unused: u32,
-    /// The name is that of a group.
-    #[prost(bool, tag = "10")]
-    pub(crate) is_group: bool,
 }
 
 /// A message of the owner.

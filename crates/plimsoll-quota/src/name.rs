@@ -32,11 +32,6 @@ impl Name {
         Self::new(Kind::Customer, bytes)
     }
 
-    /// A name in a message of a task.
-    pub(crate) fn reported(is_group: bool, bytes: &[u8]) -> Self {
-        Self::new(if is_group { Kind::Group } else { Kind::Customer }, bytes)
-    }
-
     /// As the file has it; `None` for a name that no file can have.
     pub(crate) fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.bytes).ok()

@@ -210,9 +210,10 @@ impl Service {
     fn try_join(&mut self, now: Timestamp, hello: &Hello, queue: Queue) -> Result<StreamId, StreamError> {
         convert::check_hello(hello)?;
         let mut dictionary = Dictionary::default();
-        let mut holds = Vec::with_capacity(hello.holds.len());
-        for hold in &hello.holds {
-            let name = Name::reported(hold.is_group, &hold.name);
+        let mut holds = Vec::with_capacity(hello.holds.len() + hello.groups.len());
+        let customers = hello.holds.iter().map(|hold| (Kind::Customer, hold));
+        for (kind, hold) in customers.chain(hello.groups.iter().map(|hold| (Kind::Group, hold))) {
+            let name = Name::new(kind, &hold.name);
             let customer = self.customer(now, &name);
             if !introduce(&mut dictionary, hold.id, name.kind, customer) {
                 // The customers that were added are known to no stream, and are forgotten.
@@ -281,22 +282,23 @@ impl Service {
         dictionary: &mut Dictionary,
         report: &Report,
     ) -> Result<(quota::Assignment, Vec<AssignmentEntry>), StreamError> {
-        let &Report { epoch, number, acknowledged, ref entries, ref dropped, overloaded } = report;
+        let &Report { epoch, number, acknowledged, ref entries, ref groups, ref dropped, overloaded } = report;
         if epoch != self.epoch {
             return Err(Invalid::Epoch { expected: self.epoch, got: epoch }.into());
         }
         // A task that drops a customer may have it again by another number, and one that counts drops it with a last entry.
-        let reported: HashSet<u32> = entries.iter().map(|entry| entry.id).collect();
+        let reported: HashSet<u32> = entries.iter().chain(groups).map(|entry| entry.id).collect();
         let is_over = |id: &&u32| !reported.contains(id);
         let over: Vec<CustomerId> = dropped.iter().filter(is_over).filter_map(|id| dictionary.remove(*id)).collect();
         over.iter().for_each(|customer| self.leave_customer(*customer));
-        for entry in entries {
+        let customers = entries.iter().map(|entry| (Kind::Customer, entry));
+        for (kind, entry) in customers.chain(groups.iter().map(|entry| (Kind::Group, entry))) {
             let Some(name) = &entry.name else { continue };
-            convert::check_name("report.entries.name", name, !entry.is_group)?;
+            convert::check_report_name(kind, name)?;
             if dictionary.is_full() {
                 return Err(StreamError::TooMany(entry.id));
             }
-            let name = Name::reported(entry.is_group, name);
+            let name = Name::new(kind, name);
             let customer = self.customer(now, &name);
             if !introduce(dictionary, entry.id, name.kind, customer) {
                 return Err(StreamError::Twice(entry.id));
@@ -305,9 +307,9 @@ impl Service {
                 self.customers[customer.0 as usize].streams += 1;
             }
         }
-        let mut seen = HashSet::with_capacity(entries.len());
-        let (mut converted, mut beyond) = (Vec::with_capacity(entries.len()), Vec::new());
-        for entry in entries {
+        let mut seen = HashSet::with_capacity(reported.len());
+        let (mut converted, mut beyond) = (Vec::with_capacity(reported.len()), Vec::new());
+        for entry in entries.iter().chain(groups) {
             let known = dictionary.get(entry.id).ok_or(StreamError::Unnamed(entry.id))?;
             if !seen.insert(entry.id) {
                 return Err(StreamError::Twice(entry.id));

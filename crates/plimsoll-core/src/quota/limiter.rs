@@ -175,6 +175,8 @@ pub struct Introduced<M> {
     pub message: M,
     /// In the order in which the message mentions them.
     pub names: Vec<Introduction>,
+    /// The numbers in the message that are those of groups, in the same order.
+    pub groups: Vec<CustomerId>,
 }
 
 /// The name of a number in messages.
@@ -184,8 +186,6 @@ pub struct Introduction {
     pub customer: CustomerId,
     /// The name.
     pub name: Box<[u8]>,
-    /// It is that of a group.
-    pub is_group: bool,
 }
 
 /// The customer at a place of the holder.
@@ -323,8 +323,8 @@ impl Limiter {
         self.known.iter_mut().flatten().for_each(|known| known.is_introduced = false);
         self.removed.clear();
         let message = self.holder.connect(now, cpus);
-        let customers = message.holds.iter().map(|hold| hold.customer);
-        Introduced { names: introduce(&mut self.known, customers), message }
+        let customers: Vec<_> = message.holds.iter().map(|hold| hold.customer).collect();
+        introduce(&mut self.known, &customers, message)
     }
 
     /// Whether the owner of this epoch may assign rates. One before the last is too late, as long as a lease
@@ -424,8 +424,8 @@ impl Limiter {
             self.remove_if_idle(now);
         }
         let message = self.holder.poll(now)?;
-        let customers = message.entries.iter().map(|entry| entry.customer);
-        Some(Introduced { names: introduce(&mut self.known, customers), message })
+        let customers: Vec<_> = message.entries.iter().map(|entry| entry.customer).collect();
+        Some(introduce(&mut self.known, &customers, message))
     }
 
     /// The owner assigns rates.
@@ -548,14 +548,20 @@ impl Limiter {
     }
 }
 
-/// The names of those customers that the owner has not heard of.
-fn introduce(known: &mut [Option<Known>], customers: impl Iterator<Item = CustomerId>) -> Vec<Introduction> {
-    let unknown = customers.filter_map(|customer| {
-        let known = known[customer.place()].as_mut().filter(|known| known.id == customer)?;
-        let is_new = !core::mem::replace(&mut known.is_introduced, true);
-        is_new.then(|| Introduction { customer, name: known.name.clone(), is_group: known.is_group })
-    });
-    unknown.collect()
+/// A message about these customers, with the names of those that the owner has not heard of.
+fn introduce<M>(known: &mut [Option<Known>], customers: &[CustomerId], message: M) -> Introduced<M> {
+    let mut introduced = Introduced { message, names: Vec::new(), groups: Vec::new() };
+    for &customer in customers {
+        let known = known[customer.place()].as_mut().filter(|known| known.id == customer);
+        let Some(known) = known else { continue };
+        if !core::mem::replace(&mut known.is_introduced, true) {
+            introduced.names.push(Introduction { customer, name: known.name.clone() });
+        }
+        if known.is_group {
+            introduced.groups.push(customer);
+        }
+    }
+    introduced
 }
 
 #[cfg(test)]
@@ -625,7 +631,7 @@ mod tests {
         assert!(limiter.take_hurry());
         let report = limiter.poll(T0 + Duration::from_millis(20)).expect("the customer lacks a credit");
         let name = b"c1"[..].into();
-        assert_eq!(report.names, [Introduction { customer: CustomerId(0), name, is_group: false }]);
+        assert_eq!(report.names, [Introduction { customer: CustomerId(0), name }]);
         let later = T0 + Duration::from_secs(2);
         admitted(&mut limiter, later, 1, 1_000);
         assert_eq!(limiter.poll(later).map(|report| (report.names.len(), report.message.entries.len())), Some((0, 1)));

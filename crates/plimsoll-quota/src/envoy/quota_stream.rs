@@ -83,13 +83,13 @@ impl QuotaStream {
             let rate = (usage.allowed as f64 * cost / seconds as f64).min(granted(limit) as f64) as u32;
             let id = CustomerId(holds.len() as u32);
             task.hold(now, id, rate, limit, cost);
-            holds.push(Hold { id: id.0, name: name.to_vec(), rate, is_group: false });
+            holds.push(Hold { id: id.0, name: name.to_vec(), rate });
             by_bucket.insert(bucket.clone(), id);
             buckets.insert(id, Bucket { id: bucket.clone(), name, is_introduced: true });
         }
         let next = holds.len() as u32;
         let service = first.domain.clone();
-        let hello = Hello { service, instance, cpus: CPUS, speed: 1.0, tasks: None, holds };
+        let hello = Hello { service, instance, cpus: CPUS, speed: 1.0, tasks: None, holds, groups: Vec::new() };
         let id = hosted.change(|service| service.join(now, &hello, queue))?;
         let mut epoch = 0;
         if let Ok(ToTask { message: Some(FromOwner::Limits(limits)) }) = assignments.try_recv() {
@@ -181,13 +181,14 @@ impl QuotaStream {
                 .and_then(|bucket| (!std::mem::replace(&mut bucket.is_introduced, true)).then(|| bucket.name.to_vec()));
             let (demand, id) = (of.demand.to_vec(), of.customer.0);
             let &plimsoll_core::quota::ReportEntry { cost, lacking, unused, used, .. } = of;
-            ReportEntry { id, name, demand, cost, lacking, unused, used, is_group: false }
+            ReportEntry { id, name, demand, cost, lacking, unused, used }
         });
         let message = Report {
             epoch: self.epoch,
             number: report.number,
             acknowledged: report.acknowledged,
             entries: entries.collect(),
+            groups: Vec::new(),
             dropped: report.dropped.iter().map(|customer| customer.0).collect(),
             overloaded: report.overloaded.map(convert::rank_of),
         };

@@ -39,6 +39,7 @@ fn hello(instance: &str) -> Hello {
         speed: 1.0,
         tasks: None,
         holds: Vec::new(),
+        groups: Vec::new(),
     }
 }
 
@@ -100,12 +101,23 @@ impl Task {
         now: Timestamp,
         entries: Vec<ReportEntry>,
     ) -> Result<Assignment, StreamError> {
+        self.report_groups(service, now, entries, Vec::new())
+    }
+
+    fn report_groups(
+        &mut self,
+        service: &mut Service,
+        now: Timestamp,
+        entries: Vec<ReportEntry>,
+        groups: Vec<ReportEntry>,
+    ) -> Result<Assignment, StreamError> {
         self.number += 1;
         let report = Report {
             epoch: EPOCH,
             number: self.number,
             acknowledged: self.acknowledged,
             entries,
+            groups,
             dropped: Vec::new(),
             overloaded: None,
         };
@@ -169,6 +181,7 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
         number: 2,
         acknowledged: 0,
         entries: Vec::new(),
+        groups: Vec::new(),
         dropped: Vec::new(),
         overloaded: None,
     };
@@ -191,6 +204,11 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
             Report { entries: vec![entry(2, Some(&long), 1)], ..good() },
             "report.entries.name: has 257 bytes, and 256 are the most",
         ),
+        (Report { groups: vec![entry(2, Some(""), 1)], ..good() }, "report.groups.name: is empty"),
+        (
+            Report { entries: vec![entry(1, None, 1)], groups: vec![entry(1, None, 1)], ..good() },
+            "report.entries.id: 1 and its customer are there already",
+        ),
         (
             Report { entries: vec![ReportEntry { demand: vec![1], ..entry(1, None, 1) }], ..good() },
             "report.entries.demand: 1 numbers where one for each of 4 criticalities is due",
@@ -208,7 +226,7 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
         assert_eq!(answer.unwrap_err().to_string(), error);
         assert_eq!(format!("{:?}", service.named(&customer("acme")).unwrap().state), before, "{error}");
     }
-    assert_eq!(service.counts().invalid, 11);
+    assert_eq!(service.counts().invalid, 13);
     task.number = 1;
     task.report(&mut service, at(6_200), Vec::new()).expect("the stream goes on");
 }
@@ -216,7 +234,7 @@ fn bad_report_ends_with_an_error_that_names_the_field_and_changes_nothing() {
 #[test]
 fn hello_without_sense_joins_nothing() {
     let mut service = service();
-    let hold = |id, name: &str| Hold { id, name: name.as_bytes().to_vec(), rate: 1, is_group: false };
+    let hold = |id, name: &str| Hold { id, name: name.as_bytes().to_vec(), rate: 1 };
     for (hello, error) in [
         (hello(""), "hello.instance: is empty"),
         (Hello { cpus: f64::NAN, ..hello("a") }, "hello.cpus: NaN is not a number of CPUs"),
@@ -253,7 +271,7 @@ fn task_that_does_not_read_loses_its_stream_and_others_do_not() {
     let error = (0..=MAX_QUEUE as u32).find_map(|number| {
         let entries = vec![entry(1, (number == 0).then_some("acme"), 100_000)];
         let number = number + 1;
-        let report = Report { epoch: EPOCH, number, acknowledged: 0, entries, dropped: Vec::new(), overloaded: None };
+        let report = Report { epoch: EPOCH, number, entries, ..Report::default() };
         service.report(at(6_000), slow.id, &report).err()
     });
     assert_eq!(error, Some(StreamError::Slow));
@@ -290,6 +308,7 @@ fn dropped_customer_may_be_named_again_by_another_number() {
         number: 2,
         acknowledged: 1,
         entries: Vec::new(),
+        groups: Vec::new(),
         dropped: vec![1, 55],
         overloaded: None,
     };
@@ -363,7 +382,7 @@ fn customers_beyond_the_bound_get_no_rate_and_others_keep_theirs() {
 #[test]
 fn task_joins_with_customers_beyond_the_bound_and_gives_their_rates_up() {
     let (mut service, _task) = full_service();
-    let hold = |id, name: &str| Hold { id, name: name.as_bytes().to_vec(), rate: 50_000, is_group: false };
+    let hold = |id, name: &str| Hold { id, name: name.as_bytes().to_vec(), rate: 50_000 };
     let holds = vec![hold(1, "three"), hold(2, "acme"), hold(3, "four")];
     let mut late = Task::join(&mut service, at(6_100), &Hello { holds, ..hello("b") });
     assert_eq!(service.named(&customer("acme")).unwrap().state.tasks, 2);

@@ -207,8 +207,9 @@ impl Fleet {
             task.assign(now, assignment);
         }
         for task in &mut self.tasks {
-            let Some(Introduced { message, names }) = task.limiter.poll(now) else { continue };
-            for Introduction { customer, name, is_group } in names {
+            let Some(Introduced { message, names, groups }) = task.limiter.poll(now) else { continue };
+            for Introduction { customer, name } in names {
+                let is_group = groups.contains(&customer);
                 task.known.insert(customer, self.numbers[&(name.into_vec(), is_group)]);
             }
             let mut report: Report = message;

@@ -1,5 +1,7 @@
 //! Groups of customers at a service.
 
+use plimsoll_core::Criticality;
+
 use super::*;
 use crate::message::Limit;
 
@@ -17,10 +19,6 @@ fn grouped(text: &str) -> Service {
 
 fn group(name: &str) -> Name {
     Name::new(Kind::Group, name.as_bytes())
-}
-
-fn of_group(id: u32, name: &str, demand: u64) -> ReportEntry {
-    ReportEntry { is_group: true, ..entry(id, Some(name), demand) }
 }
 
 /// The name, the limit, and the group.
@@ -41,8 +39,8 @@ fn customer_and_group_of_one_name_have_a_limit_each() {
     assert_eq!(limits_of(limits.others.as_slice()), [(&b""[..], UNLIMITED, Some(&b"acme"[..]))]);
 
     let mut task = Task::join(&mut service, at(6_000), &hello("b"));
-    let entries = vec![entry(3, Some("acme"), 900_000), of_group(4, "acme", 1_500_000)];
-    let assignment = task.report(&mut service, at(6_000), entries).unwrap();
+    let (entries, groups) = (vec![entry(3, Some("acme"), 900_000)], vec![entry(4, Some("acme"), 1_500_000)]);
+    let assignment = task.report_groups(&mut service, at(6_000), entries, groups).unwrap();
     let [(3, own), (4, all)] = rates(&assignment)[..] else { panic!("{assignment:?}") };
     assert!((900_000..=980_000).contains(&own) && all >= 1_500_000, "{assignment:?}");
     let [own, all] = [customer("acme"), group("acme")].map(|name| service.named(&name).unwrap());
@@ -57,15 +55,57 @@ fn customer_and_group_of_one_name_have_a_limit_each() {
 #[test]
 fn rate_of_a_group_is_held_by_a_task_that_joins_again() {
     let mut service = grouped(GROUPED);
-    let hold = |id, is_group| Hold { id, name: b"acme".to_vec(), rate: 1_000, is_group };
-    let hello = Hello { holds: vec![hold(1, false), hold(2, true)], ..hello("a") };
+    let hold = |id| Hold { id, name: b"acme".to_vec(), rate: 1_000 };
+    let hello = Hello { holds: vec![hold(1)], groups: vec![hold(2)], ..hello("a") };
     Task::join(&mut service, at(6_000), &hello);
     let held = [customer("acme"), group("acme")].map(|name| service.named(&name).unwrap().state.held);
     assert_eq!(held, [1_000, 1_000]);
     let (queue, _kept) = mpsc::channel(MAX_QUEUE);
-    let nameless = Hello { holds: vec![Hold { name: Vec::new(), ..hold(1, true) }], ..hello };
+    let nameless = Hello { groups: vec![Hold { name: Vec::new(), ..hold(1) }], ..hello };
     let error = service.join(at(6_000), &nameless, queue).unwrap_err().to_string();
-    assert!(error.starts_with("hello.holds.name: is empty"), "{error}");
+    assert!(error.starts_with("hello.groups.name: is empty"), "{error}");
+}
+
+#[test]
+fn owner_without_groups_gets_no_entry_of_a_group_among_those_of_customers() {
+    let limits = grouped(GROUPED).limits.message(EPOCH, 1);
+    let mut limiter = quota::Limiter::new(at(0));
+    limiter.set_limits(at(0), 1, convert::to_limits(&limits, |name| name.len() as u64).unwrap());
+    let ids = |of: &[ReportEntry]| of.iter().map(|of| (of.id, of.name.is_some())).collect::<Vec<_>>();
+    let mut reported = |now: u64, is_new| {
+        let request = quota::LimitedRequest {
+            customer: 4,
+            name: b"acme",
+            criticality: Criticality::Critical,
+            cost: now as f64 * 1_000.0,
+            draw: 0.5,
+        };
+        if is_new {
+            let hello = limiter.connect(at(now), 1.0);
+            assert!(hello.groups.is_empty() && hello.message.holds.is_empty());
+        }
+        let (accounts, _) = limiter.ask(at(now), &request);
+        limiter.take(accounts, request.cost);
+        let report = convert::report(EPOCH, limiter.poll(at(now)).unwrap());
+        (ids(&report.entries), ids(&report.groups))
+    };
+    assert_eq!(reported(6_000, true), (vec![(0, true)], vec![(1, true)]));
+    assert_eq!(reported(12_000, false), (vec![(0, false)], vec![(1, false)]));
+    let entry = |id, rate| AssignmentEntry { id, limit: 1_000_000, rate, ..AssignmentEntry::default() };
+    let assignment = Assignment {
+        epoch: EPOCH,
+        number: 1,
+        answers: 2,
+        lease_ms: 60_000,
+        tasks: 1,
+        entries: vec![entry(0, 7), entry(1, 9)],
+        ..Assignment::default()
+    };
+    limiter.assign(at(12_000), &convert::to_assignment(&assignment).unwrap()).unwrap();
+    let hello = convert::hello("shop", "a", 1.0, limiter.connect(at(13_000), 1.0));
+    let rates = |of: &[Hold]| of.iter().map(|of| (of.id, of.name.clone(), of.rate)).collect::<Vec<_>>();
+    assert_eq!(rates(&hello.holds), [(0, b"acme".to_vec(), 7)]);
+    assert_eq!(rates(&hello.groups), [(1, b"acme".to_vec(), 9)]);
 }
 
 #[test]
