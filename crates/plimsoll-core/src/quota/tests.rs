@@ -895,3 +895,28 @@ fn word_of_a_cut_does_not_delay_what_a_lower_rate_frees() {
     owner.report(now, one, &Report { number: 3, acknowledged: 2, ..Report::default() }).expect("in order");
     assert!(held(&owner) < Some(110_000), "{:?}", held(&owner));
 }
+
+#[test]
+fn demand_of_the_fleet_that_the_owner_does_not_state_is_not_zero() {
+    let mut fleet = Fleet::new(1, 1_000_000);
+    let limit = Limit { soft: Some(500_000), ..Limit::new(1_000_000) };
+    fleet.tasks[0].holder.set_limit(fleet.now, CustomerId(0), limit);
+    fleet.connect(0);
+    fleet.settle(8_000, |fleet| fleet.offer(0, 2_000.0));
+    assert!(fleet.tasks[0].holder.account(CustomerId(0)).fleet().is_some_and(|fleet| fleet.total() > 100_000));
+    // Another server does not state it.
+    for _ in 0..200 {
+        fleet.pass(10);
+        fleet.offer(0, 8_000.0);
+        while let Some(message) = fleet.tasks[0].messages.first_mut() {
+            if let Message::Assignment(_, assignment) = message {
+                assignment.entries.iter_mut().for_each(|entry| entry.fleet = None);
+            }
+            fleet.deliver(0, 0, false);
+        }
+    }
+    let (now, holder) = (fleet.now, &mut fleet.tasks[0].holder);
+    assert_eq!(holder.account(CustomerId(0)).fleet(), None);
+    let share = holder.fair_share(now, CustomerId(0), Criticality::Critical);
+    assert_eq!(share, Some(FairShare { share: 0.5, demand: None }));
+}
