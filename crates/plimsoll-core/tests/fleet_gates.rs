@@ -1,5 +1,12 @@
 //! Gates of tasks without enough CPU, and the owner that tells them of the others.
 
+#[path = "fleet_gates/advice.rs"]
+mod advice;
+#[path = "fleet_gates/fleet.rs"]
+mod fleet;
+#[path = "fleet_gates/shares.rs"]
+mod shares;
+
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -23,13 +30,15 @@ const COST: f64 = 0.001;
 /// A task of one core.
 struct Task {
     gate: Gate,
-    running: VecDeque<(f64, Entry)>,
+    /// Admitted requests: the use of the core at their end, their cost, and their entry.
+    running: VecDeque<(f64, f64, Entry)>,
     seen: Observation,
     /// CPU-seconds of admitted work that the core still has to do.
     work: f64,
     id: TaskId,
-    /// The owner's numbers of the task's customers.
+    /// The owner's numbers of the task's customers, and the other way round.
     numbers: HashMap<CustomerId, CustomerId>,
+    own: HashMap<CustomerId, CustomerId>,
 }
 
 impl Task {
@@ -41,26 +50,43 @@ impl Task {
         let hello = limiter.connect(now, 1.0).message;
         gate.set_fleet_limits(limiter);
         let id = owner.join(now, &hello, None).expect("it holds nothing");
-        Self { gate, running: VecDeque::new(), seen, work: 0.0, id, numbers: HashMap::new() }
+        Self { gate, running: VecDeque::new(), seen, work: 0.0, id, numbers: HashMap::new(), own: HashMap::new() }
     }
 
     /// A millisecond of work.
     fn work(&mut self, now: Timestamp) {
-        let done = self.work.min(0.001);
+        self.run(now, 0.001);
+        self.gate.observe(now, self.seen, &Gauges::default());
+    }
+
+    /// The core works for some seconds.
+    fn run(&mut self, now: Timestamp, seconds: f64) {
+        let done = self.work.min(seconds);
         self.work -= done;
         self.seen.cpu += done;
-        while self.running.front().is_some_and(|(end, _)| *end <= self.seen.cpu) {
-            let (_, entry) = self.running.pop_front().expect("just seen");
-            self.seen.charged += COST;
-            self.gate.end(now, entry, COST);
+        while self.running.front().is_some_and(|(end, ..)| *end <= self.seen.cpu + 1e-9) {
+            let (_, cost, entry) = self.running.pop_front().expect("just seen");
+            self.seen.charged += cost;
+            self.gate.end(now, entry, cost);
         }
-        self.gate.observe(now, self.seen, &Gauges::default());
     }
 
     /// The reason why a request is refused.
     fn ask(&mut self, now: Timestamp, customer: u64, rng: &mut Pcg64Mcg) -> Result<(), Rejection> {
+        self.ask_at(now, customer, Criticality::Critical, COST, rng)
+    }
+
+    /// The same for a request of this criticality and cost.
+    fn ask_at(
+        &mut self,
+        now: Timestamp,
+        customer: u64,
+        criticality: Criticality,
+        cost: f64,
+        rng: &mut Pcg64Mcg,
+    ) -> Result<(), Rejection> {
         let arrival = Arrival {
-            criticality: Criticality::Critical,
+            criticality,
             kind: Kind { route: 1, customer },
             quota: Quota::UNLIMITED,
             timeout: None,
@@ -69,8 +95,8 @@ impl Task {
         };
         match self.gate.ask_for(now, &customer.to_be_bytes(), &arrival, rng) {
             (Some(entry), _) => {
-                self.work += COST;
-                self.running.push_back((self.seen.cpu + self.work, entry));
+                self.work += cost;
+                self.running.push_back((self.seen.cpu + self.work, cost, entry));
                 Ok(())
             }
             (None, shed) => Err(shed.expect("a reason").reason),
@@ -81,8 +107,10 @@ impl Task {
     fn report(&mut self, now: Timestamp) -> Option<Report> {
         let report = self.gate.fleet_limits()?.poll(now)?;
         for Introduction { customer: number, name, .. } in report.names {
-            let customer = u64::from_be_bytes(name[..].try_into().expect("eight bytes"));
-            self.numbers.insert(number, CustomerId(customer as u32 - 1));
+            // Requests without a customer have no name.
+            let customer = name[..].try_into().map_or(0, u64::from_be_bytes);
+            self.numbers.insert(number, CustomerId(customer as u32));
+            self.own.insert(CustomerId(customer as u32), number);
         }
         let mut message = report.message;
         message.entries.iter_mut().for_each(|entry| entry.customer = self.numbers[&entry.customer]);
@@ -91,8 +119,7 @@ impl Task {
     }
 
     fn assign(&mut self, now: Timestamp, mut assignment: Assignment) {
-        let own = |customer| *self.numbers.iter().find(|(_, of)| **of == customer).expect("it was reported").0;
-        assignment.entries.iter_mut().for_each(|entry| entry.customer = own(entry.customer));
+        assignment.entries.iter_mut().for_each(|entry| entry.customer = self.own[&entry.customer]);
         self.gate.fleet_limits().expect("set").assign(now, &assignment).expect("in order");
     }
 }
@@ -102,6 +129,8 @@ impl Task {
 fn first_task(soft: [Option<u64>; 2], demand: u64) -> ([f64; 2], usize) {
     let mut owner = Owner::new(Timestamp::ZERO, OwnerConfig::default());
     let mut named = std::collections::BTreeMap::new();
+    // Requests without a customer.
+    owner.add_customer(Timestamp::ZERO, UNLIMITED);
     for (customer, soft) in [FEW, ALL].into_iter().zip(soft) {
         let id = owner.add_customer(Timestamp::ZERO, UNLIMITED);
         owner.set_soft_limit(id, soft.is_some());
