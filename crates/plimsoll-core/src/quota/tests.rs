@@ -920,3 +920,27 @@ fn demand_of_the_fleet_that_the_owner_does_not_state_is_not_zero() {
     let share = holder.fair_share(now, CustomerId(0), Criticality::Critical);
     assert_eq!(share, Some(FairShare { share: 0.5, demand: None }));
 }
+
+#[test]
+fn chance_in_the_demand_of_few_requests_is_not_told() {
+    let (now, cost) = (Timestamp::ZERO, 35_000);
+    let mut owner = Owner::new(now, OwnerConfig::default());
+    let customer = owner.add_customer(now, UNLIMITED);
+    owner.set_soft_limit(customer, true);
+    let hello = Hello { cpus: 1.0, ..Hello::default() };
+    let [one, other] = [0, 1].map(|_| owner.join(now, &hello, None).expect("it holds nothing"));
+    // The demand that the other task is told after one task reports this many requests a second.
+    let mut told = |number, requests: u64| {
+        let entry = |demand| ReportEntry { customer, demand, cost, lacking: 0, unused: 0, used: 0 };
+        let demand = [0, requests * u64::from(cost), 0, 0];
+        let report = Report { number, entries: [entry(demand)].into(), ..Report::default() };
+        owner.report(now, one, &report).expect("in order");
+        // The other one has the customer, too, and reports it once.
+        let entries = if number == 1 { [entry([0, u64::from(cost), 0, 0])].into() } else { Vec::new() };
+        let answer = owner.report(now, other, &Report { number, entries, ..Report::default() }).expect("in order");
+        answer.entries.first().and_then(|entry| entry.fleet).map(|fleet| fleet.total() / u64::from(cost))
+    };
+    // Two requests beside eight are less than their standard deviation in a second, and more than a tenth.
+    assert_eq!([8, 9, 5, 9, 5, 8].into_iter().zip(1..).filter_map(|(requests, at)| told(at, requests)).count(), 1);
+    assert!(told(7, 16).is_some_and(|told| (16..=17).contains(&told)), "twice as many");
+}
