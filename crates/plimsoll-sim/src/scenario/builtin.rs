@@ -53,6 +53,7 @@ const FILES: &[(&str, &str)] = files![
     "quota-3x",
     "quota-order",
     "quota-soft",
+    "quota-soft-sparse",
     "quota-group",
     "quota-failover",
     "quota-herd",
