@@ -254,8 +254,9 @@ impl Account {
 
     /// Its share while CPU is short; `None` without a soft limit.
     pub(super) fn fair_share(&self, now: Timestamp, criticality: Criticality, tasks: u32) -> Option<FairShare> {
-        let own = || self.demand(now)[criticality.rank()];
-        Some(soft::fair_share(self.soft?, own, self.fleet, criticality, tasks))
+        let rank = criticality.rank();
+        let all = self.fleet.map(|fleet| fleet.demand[rank]);
+        Some(soft::fair_share(self.soft?, self.demand(now)[rank], all, self.cost, tasks))
     }
 
     /// Refusal by criticality.

@@ -11,8 +11,7 @@
 //!
 //! The share at a mean task is q: it compares with the share of customers whose soft limit is a setting of the task.
 
-use super::FleetUse;
-use crate::Criticality;
+use super::rule::{Rule, root};
 
 /// The smallest share, for a soft limit of 0. CPUs.
 const LEAST: f64 = 1e-6;
@@ -28,17 +27,15 @@ pub struct FairShare {
     pub demand: Option<f64>,
 }
 
-/// The share of a customer with this soft limit, and its demand at this task by criticality. µCPU.
-pub(super) fn fair_share(
-    soft: u64,
-    own: impl FnOnce() -> u64,
-    fleet: Option<FleetUse>,
-    criticality: Criticality,
-    tasks: u32,
-) -> FairShare {
+/// The share of a customer with this soft limit, and its demand of a criticality at this task and at all, if that is
+/// known. µCPU; `cost` is the mean cost of a request, in CPU-microseconds.
+pub(super) fn fair_share(soft: u64, own: u64, all: Option<u64>, cost: f64, tasks: u32) -> FairShare {
     let share = (soft as f64 * MICRO).max(LEAST);
-    // The sum of reports is older than the demand of this task.
-    let all = fleet.map(|fleet| fleet.demand[criticality.rank()].max(own()));
+    // The sum of reports is older than the demand of this task: it has more for chance, or since then.
+    let all = all.map(|all| {
+        let by_chance = Rule::DEVIATIONS * root(own as f64 * cost);
+        if all == 0 || own as f64 > all as f64 + by_chance { own } else { all }
+    });
     FairShare { share, demand: all.map(|all| all as f64 * MICRO / f64::from(tasks.max(1))) }
 }
 
@@ -46,11 +43,9 @@ pub(super) fn fair_share(
 mod tests {
     use super::*;
 
-    const CRITICAL: Criticality = Criticality::Critical;
-
-    fn of(soft: u64, own: u64, critical: u64, tasks: u32) -> f64 {
-        let fleet = FleetUse { demand: [0, critical, 9_000_000, 0], used: 0 };
-        let FairShare { share, demand } = fair_share(soft, || own, Some(fleet), CRITICAL, tasks);
+    /// Demand over the share, with requests of a millisecond.
+    fn of(soft: u64, own: u64, all: u64, tasks: u32) -> f64 {
+        let FairShare { share, demand } = fair_share(soft, own, Some(all), 1_000.0, tasks);
         demand.expect("known") / share
     }
 
@@ -64,11 +59,14 @@ mod tests {
     #[test]
     fn task_that_knows_more_than_the_owner_counts_as_all() {
         assert_eq!(of(1_000_000, 6_000_000, 0, 4), 1.5);
+        assert_eq!(of(1_000_000, 6_000_000, 2_000_000, 4), 1.5);
+        // A hundred requests a second differ by thirty.
+        assert_eq!(of(1_000_000, 100_000, 80_000, 4), 0.02);
     }
 
     #[test]
     fn demand_is_that_of_the_task_while_the_fleet_is_unknown() {
-        let unknown = |soft| fair_share(soft, || 1, None, CRITICAL, 10);
+        let unknown = |soft| fair_share(soft, 1, None, 1_000.0, 10);
         assert_eq!(unknown(2_000_000), FairShare { share: 2.0, demand: None });
         assert_eq!(unknown(0), FairShare { share: LEAST, demand: None });
     }
