@@ -137,6 +137,10 @@ impl Owner {
     pub(super) fn bound_demand(&mut self, id: u32, report: &Report) {
         let Some(task) = self.tasks[id as usize].as_ref() else { return };
         let believed = &task.believed;
+        let most = report.entries.iter().flat_map(|entry| entry.demand).fold(0, u64::saturating_add);
+        if believed.excess(most) == 0 {
+            return;
+        }
         let reported: u64 = report.entries.iter().flat_map(|entry| believed.demand(entry.demand)).sum();
         if believed.excess(reported) == 0 {
             return;
@@ -167,10 +171,8 @@ impl Owner {
         task.believed.on_scale(scale);
         let places: Vec<(u32, u32)> = task.customers().collect();
         for (customer, place) in &places {
-            let of = &mut self.customers[*customer as usize];
-            let before = of.entries[*place as usize].all_demand();
-            of.scale(*place as usize, scale);
-            task.believed.replace(before, of.entries[*place as usize].all_demand());
+            let (before, all) = self.customers[*customer as usize].scale(*place as usize, scale);
+            task.believed.replace(before, all);
         }
         places.into_iter().for_each(|(customer, _)| self.mark(customer));
     }

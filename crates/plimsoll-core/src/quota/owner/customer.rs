@@ -157,22 +157,23 @@ impl Customer {
 
     /// Removes the task at this place; the last one takes the place.
     pub(super) fn remove(&mut self, now: Timestamp, place: usize) {
-        self.count(place, -1);
-        self.set_demand(place, [0; LEVELS]);
+        let (before, _) = self.set_demand(place, [0; LEVELS]);
+        self.count(self.entries[place].requests, before, -1);
         self.set_used(place, 0);
         self.set_held(now, place, 0);
         self.entries.swap_remove(place);
     }
 
-    /// The task's demand is this, it uses this much of it, and its requests cost this much.
-    pub(super) fn on_demand(&mut self, place: usize, demand: [u64; LEVELS], used: u64, cost: u32) {
-        self.count(place, -1);
-        self.set_demand(place, demand);
+    /// The task's demand is this, it uses this much of it, and its requests cost this much. Returns its demand before
+    /// and now.
+    pub(super) fn on_demand(&mut self, place: usize, demand: [u64; LEVELS], used: u64, cost: u32) -> (u64, u64) {
+        let (before, all) = self.set_demand(place, demand);
+        self.count(self.entries[place].requests, before, -1);
         self.set_used(place, used);
         let counted = cost.max(self.least_cost());
-        let all = self.entries[place].all_demand();
-        self.entries[place].requests = Coarse::new((1_000 * all).checked_div(u64::from(counted)).unwrap_or(0));
-        self.count(place, 1);
+        let requests = Coarse::new((1_000 * all).checked_div(u64::from(counted)).unwrap_or(0));
+        self.entries[place].requests = requests;
+        self.count(requests, all, 1);
         if self.requests > 0 {
             let mean = self.counted_mean();
             self.mean += if self.mean > 0.0 { COST_WEIGHT } else { 1.0 } * (mean - self.mean);
@@ -180,6 +181,7 @@ impl Customer {
         let cost = f64::from(cost);
         let weight = if self.cost > 0.0 { COST_WEIGHT } else { 1.0 };
         self.cost += weight * (cost - self.cost);
+        (before, all)
     }
 
     /// The least cost of a request of a task, by those that are counted. Zero: it is not known.
@@ -191,16 +193,19 @@ impl Customer {
         1_000.0 * self.counted as f64 / self.requests as f64
     }
 
-    /// The task's demand counts for another part of itself, and so do its requests.
-    pub(super) fn scale(&mut self, place: usize, scale: Scale) {
-        self.count(place, -1);
+    /// The task's demand counts for another part of itself, and so do its requests. Returns it before and now.
+    pub(super) fn scale(&mut self, place: usize, scale: Scale) -> (u64, u64) {
         let Entry { requests, .. } = self.entries[place];
-        self.set_demand(place, self.entries[place].demand().map(|demand| scale.of(demand)));
-        self.entries[place].requests = Coarse::new(scale.of(requests.get()));
-        self.count(place, 1);
+        let (before, all) = self.set_demand(place, self.entries[place].demand().map(|demand| scale.of(demand)));
+        self.count(requests, before, -1);
+        let requests = Coarse::new(scale.of(requests.get()));
+        self.entries[place].requests = requests;
+        self.count(requests, all, 1);
+        (before, all)
     }
 
-    fn set_demand(&mut self, place: usize, demand: [u64; LEVELS]) {
+    /// Returns the sums before and now.
+    fn set_demand(&mut self, place: usize, demand: [u64; LEVELS]) -> (u64, u64) {
         let entry = &mut self.entries[place];
         let before = entry.demand();
         entry.demand = demand.map(Coarse::new);
@@ -208,16 +213,15 @@ impl Customer {
         for ((sum, before), after) in self.sums.demand.iter_mut().zip(before).zip(after) {
             *sum = *sum - before + after;
         }
-        let root = |demand: [u64; LEVELS]| demand.iter().sum::<u64>().isqrt();
-        self.sums.roots = self.sums.roots - root(before) + root(after);
+        let (before, after) = (before.iter().sum::<u64>(), after.iter().sum::<u64>());
+        self.sums.roots = self.sums.roots - before.isqrt() + after.isqrt();
+        (before, after)
     }
 
-    /// Adds the task at this place to the sums of the mean cost, or takes it out of them.
-    fn count(&mut self, place: usize, sign: i64) {
-        let entry = &self.entries[place];
-        let requests = entry.requests.get();
+    /// Adds the requests and the demand of a task to the sums of the mean cost, or takes them out.
+    fn count(&mut self, requests: Coarse, demand: u64, sign: i64) {
+        let requests = requests.get();
         if requests > 0 {
-            let demand = entry.all_demand();
             self.requests = self.requests.wrapping_add_signed(sign * requests as i64);
             self.counted = self.counted.wrapping_add_signed(sign * demand as i64);
         }

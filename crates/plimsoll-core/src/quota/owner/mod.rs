@@ -297,7 +297,7 @@ impl Owner {
         self.bound_demand(id.0, report);
         let tasks = self.fleet();
         self.answers += 1;
-        let mut entries = Vec::new();
+        let mut entries = Vec::with_capacity(report.entries.len());
         let mut next = 0;
         for entry in &report.entries {
             let task = self.tasks[id.0 as usize].as_mut().expect("a task that reports has joined");
@@ -307,9 +307,9 @@ impl Owner {
                 task.set_place(entry.customer.0, place);
                 place
             });
-            let before = of.entries[place].all_demand();
-            of.on_demand(place, task.believed.demand(entry.demand), task.believed.used(entry.used), entry.cost);
-            task.believed.replace(before, of.entries[place].all_demand());
+            let (demand, used) = (task.believed.demand(entry.demand), task.believed.used(entry.used));
+            let (before, all) = of.on_demand(place, demand, used, entry.cost);
+            task.believed.replace(before, all);
             let (rule, pool) = (of.rule(), pool(of, self.unsure_until.is_some()));
             let is_changed = of.grant(now, place, &rule, pool);
             if entry.unused > 0 {
