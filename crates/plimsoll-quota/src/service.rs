@@ -432,8 +432,8 @@ impl Service {
     }
 
     /// The mean cost of a customer's requests, by the tasks.
-    pub(crate) fn mean_cost(&self, name: &[u8]) -> Option<f64> {
-        let cost = self.owner.customer(*self.by_name.get(&Name::customer(name))?).cost;
+    pub(crate) fn mean_cost(&mut self, name: &[u8]) -> Option<f64> {
+        let cost = self.owner.mean_cost(*self.by_name.get(&Name::customer(name))?);
         (cost >= 1.0).then_some(cost)
     }
 

@@ -253,9 +253,15 @@ impl Account {
     }
 
     /// Its share while CPU is short; `None` without a soft limit.
-    pub(super) fn fair_share(&self, now: Timestamp, criticality: Criticality, tasks: u32) -> Option<FairShare> {
+    pub(super) fn fair_share(
+        &self,
+        now: Timestamp,
+        criticality: Criticality,
+        tasks: u32,
+        is_fleet_known: bool,
+    ) -> Option<FairShare> {
         let rank = criticality.rank();
-        let all = self.fleet.map(|fleet| fleet.demand[rank]);
+        let all = self.fleet.filter(|_| is_fleet_known).map(|fleet| fleet.demand[rank]);
         Some(soft::fair_share(self.soft?, self.demand(now)[rank], all, self.cost, tasks))
     }
 

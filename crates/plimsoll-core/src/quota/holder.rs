@@ -23,6 +23,8 @@ use crate::{Criticality, Timestamp};
 
 /// Time between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Time after the last assignment in which the demand at all tasks is known: some reports.
+const FRESH: Duration = Duration::from_secs(5);
 /// Time after the lease in which a task uses the lower one of its last rate and the even part: leases of
 /// other tasks end later.
 const CAUTION: Duration = Duration::from_secs(2);
@@ -107,6 +109,8 @@ pub struct Holder {
     until: Option<Timestamp>,
     /// The longest lease.
     lease: Duration,
+    /// When the last assignment came.
+    answered: Timestamp,
     /// When it first joined an owner without an answer since.
     joined: Option<Timestamp>,
     fallback: Fallback,
@@ -131,6 +135,7 @@ impl Holder {
             tasks: 1,
             until: None,
             lease: Duration::ZERO,
+            answered: now,
             joined: None,
             fallback: Fallback::None,
             regular: now,
@@ -197,13 +202,14 @@ impl Holder {
         self.account(customer).set_limit(now, limit, tasks);
     }
 
-    /// The share of a customer while CPU is short, for a request of this criticality; `None` without a soft limit.
+    /// The share of a customer while CPU is short, for a request of this criticality; `None` without a soft limit. With an
+    /// owner that is silent for some seconds, its demand is that at this task.
     ///
     /// # Panics
     /// The customer was not added, or was removed.
     pub fn fair_share(&mut self, now: Timestamp, customer: CustomerId, criticality: Criticality) -> Option<FairShare> {
-        let tasks = self.tasks;
-        self.account(customer).fair_share(now, criticality, tasks)
+        let (tasks, is_known) = (self.tasks, now < self.answered + FRESH);
+        self.account(customer).fair_share(now, criticality, tasks, is_known)
     }
 
     /// The owner says how many tasks there are.
@@ -315,6 +321,7 @@ impl Holder {
             return Err(AssignmentError::Customer(entry.customer));
         }
         stream.assigned = *number;
+        self.answered = now;
         let answered = stream.unanswered.partition_point(|(number, _)| number <= answers);
         if let Some((_, sent)) = stream.unanswered.drain(..answered).next_back() {
             // An owner that does not know all tasks gives short ones; another one may give others a long one.

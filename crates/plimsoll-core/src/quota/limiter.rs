@@ -215,7 +215,7 @@ pub struct Limiter {
     known: Vec<Option<Known>>,
     /// Customers without a limit of their own, and groups that are gone.
     others: usize,
-    /// Accounts that were removed while they had a rate on this stream: assignments to them may be under way.
+    /// Accounts that new limits removed on this stream: assignments to them may be under way.
     removed: BTreeSet<CustomerId>,
     hand: usize,
     /// When the next report is due, as far as the shell knows.

@@ -520,7 +520,7 @@ fn mean_cost_is_of_requests_and_not_of_reports() {
         let entries = [entry].into();
         let report = Report { number: numbers[at], acknowledged, entries, dropped, overloaded: None };
         owner.report(ms(6_000), [cheap, dear][at], &report).expect("a good report");
-        owner.customer(customer).cost
+        owner.mean_cost(customer)
     };
     let near = |cost: f64, expected: f64| (cost - expected).abs() < 0.003 * expected;
     assert!(near(report(&mut owner, 0, 100), 1_000.0));
@@ -537,8 +537,8 @@ fn mean_cost_is_of_requests_and_not_of_reports() {
     owner.leave(dear);
     report(&mut owner, 0, 0);
     owner.handle_timeout(ms(600_000));
-    let last = owner.customer(customer).cost;
-    assert!((2_000.0..3_000.0).contains(&last), "{last}");
+    let last = owner.mean_cost(customer);
+    assert!(near(last, 3_000.0), "{last}");
 }
 
 /// The credit of a task that asks for 0.5 s of a limit of one CPU, after another one gave this much back.
@@ -731,6 +731,8 @@ fn customer_without_a_hard_limit_holds_nothing_after_the_lease() {
     );
     let of = |holder: &mut Holder| holder.fair_share(ms(1_000), customer, Criticality::Critical);
     assert_eq!(of(&mut holder), Some(FairShare { share: 1.0, demand: Some(2.0) }));
+    let silent = holder.fair_share(ms(6_000), customer, Criticality::Critical);
+    assert_eq!(silent, Some(FairShare { share: 1.0, demand: None }), "it knows nothing new for 5 s");
     holder.end_lease(ms(61_000));
     holder.end_lease(ms(63_000));
     assert_eq!((holder.fallback(), holder.account(customer).fleet()), (Fallback::Even, None));
@@ -943,4 +945,27 @@ fn chance_in_the_demand_of_few_requests_is_not_told() {
     // Two requests beside eight are less than their standard deviation in a second, and more than a tenth.
     assert_eq!([8, 9, 5, 9, 5, 8].into_iter().zip(1..).filter_map(|(requests, at)| told(at, requests)).count(), 1);
     assert!(told(7, 16).is_some_and(|told| (16..=17).contains(&told)), "twice as many");
+}
+
+#[test]
+fn task_that_never_acknowledges_a_lower_rate_loses_its_stream() {
+    let at = |second: u64| Timestamp::from_nanos(second * 1_000_000_000);
+    let mut owner = Owner::new(at(0), OwnerConfig::default());
+    let customers = [0, 1].map(|_| owner.add_customer(at(0), 1_000_000));
+    let task = owner.join(at(0), &Hello { cpus: 1.0, ..Hello::default() }, None).expect("it holds nothing");
+    owner.handle_timeout(at(6));
+    let entry = |of: usize, demand| {
+        let customer = customers[of];
+        ReportEntry { customer, demand: [0, demand, 0, 0], cost: 1_000, lacking: 0, unused: 0, used: 0 }
+    };
+    let mut report = |number, acknowledged| {
+        // All of one limit, and then of the other.
+        let of = usize::from(number % 2 == 0);
+        let entries = [entry(of, 900_000), entry(1 - of, 0)].into();
+        owner.report(at(6 + u64::from(number)), task, &Report { number, acknowledged, entries, ..Report::default() })
+    };
+    // An honest one is a report behind.
+    let last = (1..=30).map(|number| report(number, number - 1).expect("in order").number).last();
+    let refused = (31..=60).find_map(|number| report(number, 29).err().map(|error| (number, error)));
+    assert_eq!((last, refused), (Some(30), Some((42, ReportError::Unacknowledged(30)))));
 }

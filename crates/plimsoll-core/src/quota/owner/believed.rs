@@ -7,8 +7,8 @@
 //!
 //! Requests that are refused are demand too, so an honest task that is flooded exceeds its CPUs. Above a bound its
 //! demand still counts, in proportion: by criticality above the first one, and by customer above the second one. There
-//! all of its demand counts for a half, a quarter and so on. Halves are exact in the numbers that the owner keeps, so
-//! the demand doubles again without reports when the flood is over.
+//! all of its demand counts for a half, a quarter and so on. Halves of all but small numbers are exact in those that the
+//! owner keeps, so the demand doubles again without reports when the flood is over.
 //!
 //! A rate that a task says it holds is believed up to `most`: it cannot use more than its CPUs, whatever it holds. A
 //! limit that was lowered is no bound, since the task may not have heard of it. As *demand* such a rate counts
@@ -24,6 +24,8 @@ use super::Owner;
 const MOST_DEMAND: u64 = 4;
 /// The same over all customers and groups, over that for one.
 const MOST_OF_ALL: u64 = 2;
+/// Part of the bound that stays free when demand is doubled.
+const BAND: u64 = 16;
 /// µCPU of one CPU.
 const CPU: u64 = 1_000_000;
 
@@ -101,9 +103,10 @@ impl Believed {
         (0..u64::BITS).find(|halves| sum >> halves <= self.most_of_all()).unwrap_or(u64::BITS - 1)
     }
 
-    /// How often all demand may be doubled again. A half of the bound stays free, so that it is not halved soon.
+    /// How often all demand may be doubled again. A part of the bound stays free, so that it is not halved soon.
     pub(super) fn slack(&self) -> u32 {
-        let fits = |doubled: &u32| u128::from(self.sum) << doubled <= u128::from(self.most_of_all() / 2);
+        let most = self.most_of_all() - self.most_of_all() / BAND;
+        let fits = |doubled: &u32| u128::from(self.sum) << doubled <= u128::from(most);
         (0..=self.halves).rev().find(fits).unwrap_or(0)
     }
 
@@ -298,6 +301,23 @@ mod tests {
     }
 
     #[test]
+    fn one_task_of_expensive_requests_moves_the_mean_cost_by_less_than_twice() {
+        let mut fleet = Fleet::new(1, 20_000_000);
+        let customer = fleet.customers[0];
+        for number in 1..=50 {
+            for task in 0..11 {
+                let task = if number == 1 { fleet.join(&[]) } else { TaskId(task) };
+                let of = if task.0 == 0 { (4_000_000, 1_000_000) } else { (30_000, 1_000) };
+                let entry = ReportEntry { cost: of.1, ..entry(customer, of.0) };
+                fleet.report(task, number, vec![entry]).expect("a good report");
+            }
+        }
+        // 4.3 CPUs for 304 requests a second.
+        let cost = fleet.owner.mean_cost(customer);
+        assert!((14_000.0..28_000.0).contains(&cost), "{cost}");
+    }
+
+    #[test]
     fn cost_without_sense_at_one_task_moves_the_mean_cost_little() {
         let mut fleet = Fleet::new(1, 20_000_000);
         let customer = fleet.customers[0];
@@ -309,7 +329,7 @@ mod tests {
             let lie = ReportEntry { cost: 1, ..entry(customer, MOST) };
             fleet.report(tasks[0], number, vec![lie]).expect("a good report");
         }
-        let cost = fleet.owner.customer(customer).cost;
+        let cost = fleet.owner.mean_cost(customer);
         assert!((300.0..1_000.0).contains(&cost), "{cost}");
     }
 

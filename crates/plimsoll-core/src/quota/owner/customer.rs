@@ -87,10 +87,7 @@ pub(super) struct Customer {
     pub(super) reported: u64,
     /// Mean cost of a request by reports, in CPU-microseconds: tasks that lack something report more often.
     cost: f64,
-    /// Σ requests, and Σ of the demand of the tasks that know theirs.
-    requests: u64,
-    counted: u64,
-    /// Mean cost of a request over all tasks, in CPU-microseconds.
+    /// The last mean cost of a request over all tasks, in CPU-microseconds.
     mean: f64,
     credit: f64,
     credit_at: Timestamp,
@@ -121,8 +118,6 @@ impl Customer {
             held: 0,
             reported: 0,
             cost: 0.0,
-            requests: 0,
-            counted: 0,
             mean: 0.0,
             credit: 0.0,
             credit_at: now,
@@ -157,8 +152,7 @@ impl Customer {
 
     /// Removes the task at this place; the last one takes the place.
     pub(super) fn remove(&mut self, now: Timestamp, place: usize) {
-        let (before, _) = self.set_demand(place, [0; LEVELS]);
-        self.count(self.entries[place].requests, before, -1);
+        self.set_demand(place, [0; LEVELS]);
         self.set_used(place, 0);
         self.set_held(now, place, 0);
         self.entries.swap_remove(place);
@@ -168,40 +162,19 @@ impl Customer {
     /// and now.
     pub(super) fn on_demand(&mut self, place: usize, demand: [u64; LEVELS], used: u64, cost: u32) -> (u64, u64) {
         let (before, all) = self.set_demand(place, demand);
-        self.count(self.entries[place].requests, before, -1);
         self.set_used(place, used);
-        let counted = cost.max(self.least_cost());
-        let requests = Coarse::new((1_000 * all).checked_div(u64::from(counted)).unwrap_or(0));
-        self.entries[place].requests = requests;
-        self.count(requests, all, 1);
-        if self.requests > 0 {
-            let mean = self.counted_mean();
-            self.mean += if self.mean > 0.0 { COST_WEIGHT } else { 1.0 } * (mean - self.mean);
-        }
+        self.entries[place].requests = Coarse::new((1_000 * all).checked_div(u64::from(cost)).unwrap_or(0));
         let cost = f64::from(cost);
         let weight = if self.cost > 0.0 { COST_WEIGHT } else { 1.0 };
         self.cost += weight * (cost - self.cost);
         (before, all)
     }
 
-    /// The least cost of a request of a task, by those that are counted. Zero: it is not known.
-    fn least_cost(&self) -> u32 {
-        if self.requests == 0 { 0 } else { (LEAST_COST * self.counted_mean()) as u32 }
-    }
-
-    fn counted_mean(&self) -> f64 {
-        1_000.0 * self.counted as f64 / self.requests as f64
-    }
-
     /// The task's demand counts for another part of itself, and so do its requests. Returns it before and now.
     pub(super) fn scale(&mut self, place: usize, scale: Scale) -> (u64, u64) {
         let Entry { requests, .. } = self.entries[place];
-        let (before, all) = self.set_demand(place, self.entries[place].demand().map(|demand| scale.of(demand)));
-        self.count(requests, before, -1);
-        let requests = Coarse::new(scale.of(requests.get()));
-        self.entries[place].requests = requests;
-        self.count(requests, all, 1);
-        (before, all)
+        self.entries[place].requests = Coarse::new(scale.of(requests.get()));
+        self.set_demand(place, self.entries[place].demand().map(|demand| scale.of(demand)))
     }
 
     /// Returns the sums before and now.
@@ -216,15 +189,6 @@ impl Customer {
         let (before, after) = (before.iter().sum::<u64>(), after.iter().sum::<u64>());
         self.sums.roots = self.sums.roots - before.isqrt() + after.isqrt();
         (before, after)
-    }
-
-    /// Adds the requests and the demand of a task to the sums of the mean cost, or takes them out.
-    fn count(&mut self, requests: Coarse, demand: u64, sign: i64) {
-        let requests = requests.get();
-        if requests > 0 {
-            self.requests = self.requests.wrapping_add_signed(sign * requests as i64);
-            self.counted = self.counted.wrapping_add_signed(sign * demand as i64);
-        }
     }
 
     fn set_used(&mut self, place: usize, used: u64) {
@@ -330,7 +294,9 @@ impl Customer {
         }
         let demand = self.demand();
         let told = self.told.iter().sum::<u64>() as f64;
-        let least = (TELL_CHANGE * told).max(TELL_DEVIATIONS * root(told * self.cost));
+        // A task may report any cost. Twice the demand is no chance.
+        let by_chance = (TELL_DEVIATIONS * root(told * self.cost)).min(told / 2.0);
+        let least = (TELL_CHANGE * told).max(by_chance);
         let change: u64 = demand.iter().zip(self.told).map(|(now, before)| now.abs_diff(before)).sum();
         let is_other = change as f64 > least;
         if is_other {
@@ -340,10 +306,13 @@ impl Customer {
     }
 
     /// Whether tasks are to know the demand of the customer at all tasks.
-    pub(super) fn set_soft_limit(&mut self, has_soft_limit: bool) {
-        if core::mem::replace(&mut self.has_soft_limit, has_soft_limit) != has_soft_limit {
+    /// Returns whether that is new.
+    pub(super) fn set_soft_limit(&mut self, has_soft_limit: bool) -> bool {
+        let is_new = core::mem::replace(&mut self.has_soft_limit, has_soft_limit) != has_soft_limit;
+        if is_new {
             self.told = [0; LEVELS];
         }
+        is_new
     }
 
     /// The time of the next sweep.
@@ -370,7 +339,21 @@ impl Customer {
         self.used
     }
 
-    pub(super) fn mean_cost(&self) -> f64 {
+    /// The mean cost of a request over all tasks, in CPU-microseconds; the last one while there are none. It takes a
+    /// time for each task.
+    pub(super) fn mean_cost(&mut self) -> f64 {
+        let known = || self.entries.iter().map(|entry| (entry.all_demand(), entry.requests.get()));
+        let known = || known().filter(|(_, requests)| *requests > 0);
+        let (demand, requests) = known().fold((0, 0), |(demand, sum), (of, requests)| (demand + of, sum + requests));
+        // By what the others say, and not by what counts of it: else one bound would raise the next.
+        let counted = known().map(|(of, own)| {
+            let others = (demand - of) as f64 / (requests - own).max(1) as f64;
+            if requests == own { own as f64 } else { (own as f64).min(of as f64 / (LEAST_COST * others).max(1e-9)) }
+        });
+        let counted: f64 = counted.sum();
+        if counted > 0.0 {
+            self.mean = 1_000.0 * demand as f64 / counted;
+        }
         self.mean
     }
 

@@ -91,6 +91,8 @@ pub enum ReportError {
         /// The number in the report.
         got: u32,
     },
+    /// An assignment of some time ago lowers a rate, and the task does not acknowledge it.
+    Unacknowledged(u32),
     /// No such customer.
     Customer(CustomerId),
     /// A customer that is there twice.
@@ -104,6 +106,9 @@ impl fmt::Display for ReportError {
             Self::Number { expected, got } => write!(f, "report {got} where {expected} is due"),
             Self::Acknowledged { least, most, got } => {
                 write!(f, "assignment {got} is acknowledged, and those from {least} to {most} were sent")
+            }
+            Self::Unacknowledged(number) => {
+                write!(f, "assignment {number} lowers a rate, and was not acknowledged for 10 s")
             }
             Self::Customer(CustomerId(id)) => write!(f, "customer {id} is unknown on this stream"),
             Self::Twice(CustomerId(id)) => write!(f, "customer {id} is there twice"),
@@ -128,8 +133,6 @@ pub struct CustomerState {
     pub tasks: usize,
     /// Refusal by criticality.
     pub cut: Cut,
-    /// The mean cost of a request, in CPU-microseconds. Zero: not known.
-    pub cost: f64,
 }
 
 /// The owner of the limits of one service.
@@ -202,7 +205,9 @@ impl Owner {
     /// # Panics
     /// The customer was not added.
     pub fn set_soft_limit(&mut self, customer: CustomerId, has_soft_limit: bool) {
-        self.customers[customer.0 as usize].set_soft_limit(has_soft_limit);
+        if self.customers[customer.0 as usize].set_soft_limit(has_soft_limit) {
+            self.mark(customer.0);
+        }
     }
 
     /// Makes another customer of an idle one, with this limit. Its number is used for it.
@@ -276,11 +281,11 @@ impl Owner {
     pub fn report(&mut self, now: Timestamp, id: TaskId, report: &Report) -> Result<Assignment, ReportError> {
         let task = self.tasks.get_mut(id.0 as usize).and_then(Option::as_mut);
         let task = task.filter(|task| task.is_connected).ok_or(ReportError::Task)?;
-        task.check(report, self.customers.len())?;
+        task.check(now, report, self.customers.len())?;
         task.reported = report.number;
         task.until = now + self.config.lease;
         let number = task.next_number();
-        let lowered = task.acknowledge(report.acknowledged);
+        let lowered = task.acknowledge(now, report.acknowledged);
         let gives_back = report.entries.iter().any(|entry| entry.unused > 0);
         let elapsed = if gives_back { task.give_back(now) } else { Duration::ZERO };
         for customer in lowered {
@@ -351,14 +356,20 @@ impl Owner {
     fn tell(&mut self, id: u32, entries: &mut Vec<AssignmentEntry>) {
         let Some(task) = self.tasks[id as usize].as_mut() else { return };
         let before = core::mem::replace(&mut task.told, self.told.last());
-        for customer in self.told.since(before) {
+        let mut tell = |customer: u32, place: usize| {
             let of = &self.customers[customer as usize];
-            if of.answered == self.answers || task.unsent.contains(&customer) {
-                continue;
-            }
-            if let Some(place) = task.place(customer) {
+            if of.answered != self.answers && !task.unsent.contains(&customer) {
                 entries.push(of.entry(CustomerId(customer), of.entries[place].rate, 0, of.cut()));
             }
+        };
+        // By the changes or by the customers of the task: whichever are fewer.
+        if self.told.last() - before <= task.customers().len() as u64 {
+            let changed = self.told.since(before).filter_map(|customer| Some((customer, task.place(customer)?)));
+            changed.for_each(|(customer, place)| tell(customer, place));
+        } else {
+            let of_task = task.customers().map(|(customer, place)| (customer, place as usize));
+            let changed = of_task.filter(|(customer, _)| self.customers[*customer as usize].told_number > before);
+            changed.for_each(|(customer, place)| tell(customer, place));
         }
     }
 
@@ -461,8 +472,15 @@ impl Owner {
             held: customer.held,
             tasks: customer.entries.len(),
             cut: customer.cut(),
-            cost: customer.mean_cost(),
         }
+    }
+
+    /// The mean cost of a customer's requests over all tasks, in CPU-microseconds. Zero: not known.
+    ///
+    /// # Panics
+    /// The customer was not added.
+    pub fn mean_cost(&mut self, id: CustomerId) -> f64 {
+        self.customers[id.0 as usize].mean_cost()
     }
 
     /// Whether the lease of a task lasts.

@@ -10,6 +10,10 @@ use super::ReportError;
 use super::believed::Believed;
 use crate::{Criticality, Timestamp};
 
+/// The longest time in which a task may report without an acknowledgement of a lower rate: it owes one at once. Else it
+/// would hold what is not its own for ever.
+const LONGEST_OWED: Duration = Duration::from_secs(10);
+
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(super) struct Task {
@@ -26,6 +30,8 @@ pub(super) struct Task {
     lowered: VecDeque<u32>,
     /// Those assignments: their number, and the number of these customers.
     lowering: VecDeque<(u32, usize)>,
+    /// The first of them that a report did not acknowledge, and when that was.
+    owed: Option<(u32, Timestamp)>,
     /// Customers whose rate is to be sent.
     pub(super) unsent: Vec<u32>,
     /// Customers that are to be sent at the same rate.
@@ -52,6 +58,7 @@ impl Task {
             acknowledged: 0,
             lowered: VecDeque::new(),
             lowering: VecDeque::new(),
+            owed: None,
             unsent: Vec::new(),
             untold: Vec::new(),
             told: 0,
@@ -63,7 +70,7 @@ impl Task {
     }
 
     /// Whether a report may be taken. Nothing of one that may not has an effect.
-    pub(super) fn check(&self, report: &Report, customers: usize) -> Result<(), ReportError> {
+    pub(super) fn check(&self, now: Timestamp, report: &Report, customers: usize) -> Result<(), ReportError> {
         let expected = self.reported + 1;
         if report.number != expected {
             return Err(ReportError::Number { expected, got: report.number });
@@ -71,6 +78,12 @@ impl Task {
         if !(self.acknowledged..=self.assigned).contains(&report.acknowledged) {
             let (least, most, got) = (self.acknowledged, self.assigned, report.acknowledged);
             return Err(ReportError::Acknowledged { least, most, got });
+        }
+        if let Some((owed, since)) = self.owed
+            && report.acknowledged < owed
+            && now > since + LONGEST_OWED
+        {
+            return Err(ReportError::Unacknowledged(owed));
         }
         let unknown = report.entries.iter().find(|entry| entry.customer.0 as usize >= customers);
         unknown.map_or(Ok(()), |entry| Err(ReportError::Customer(entry.customer)))
@@ -81,7 +94,7 @@ impl Task {
         now.since(core::mem::replace(&mut self.gave_back_at, now)).min(LONGEST_UNUSED)
     }
 
-    pub(super) fn customers(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub(super) fn customers(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
         self.places.iter().copied()
     }
 
@@ -134,10 +147,14 @@ impl Task {
 
     /// The task says that the assignments up to this number are in force. Returns the customers that
     /// they lowered.
-    pub(super) fn acknowledge(&mut self, number: u32) -> Vec<u32> {
+    pub(super) fn acknowledge(&mut self, now: Timestamp, number: u32) -> Vec<u32> {
         self.acknowledged = number;
         let upto = self.lowering.partition_point(|(lowering, _)| *lowering <= number);
         let customers: usize = self.lowering.drain(..upto).map(|(_, customers)| customers).sum();
+        let owed = self.lowering.front().map(|(lowering, _)| *lowering);
+        if owed != self.owed.map(|(owed, _)| owed) {
+            self.owed = owed.map(|owed| (owed, now));
+        }
         self.lowered.drain(..customers).collect()
     }
 }
