@@ -83,7 +83,7 @@ pub(crate) struct Report {
     #[prost(uint32, repeated, tag = "5")]
     pub(crate) dropped: Vec<u32>,
     /// The rank of the most critical requests that the task lacks CPU for. Absent: it has enough.
-    #[prost(uint32, optional, tag = "6")]
+    #[prost(uint32, optional, tag = "8")]
     pub(crate) overloaded: Option<u32>,
     /// Entries of groups. An owner that knows no groups would take them for customers if they were among the others.
     #[prost(message, repeated, tag = "10")]
@@ -178,7 +178,7 @@ pub(crate) struct Assignment {
     #[prost(message, repeated, tag = "6")]
     pub(crate) entries: Vec<AssignmentEntry>,
     /// The rank of the most critical requests that most tasks lack CPU for. Absent: there is enough.
-    #[prost(uint32, optional, tag = "7")]
+    #[prost(uint32, optional, tag = "8")]
     pub(crate) overloaded: Option<u32>,
 }
 
@@ -196,7 +196,7 @@ pub(crate) struct AssignmentEntry {
     #[prost(message, optional, tag = "5")]
     pub(crate) cut: Option<Cut>,
     /// Absent: not known.
-    #[prost(message, optional, tag = "6")]
+    #[prost(message, optional, tag = "8")]
     pub(crate) fleet: Option<FleetUse>,
 }
 

@@ -215,7 +215,7 @@ impl Service {
         for (kind, hold) in customers.chain(hello.groups.iter().map(|hold| (Kind::Group, hold))) {
             let name = Name::new(kind, &hold.name);
             let customer = self.customer(now, &name);
-            if !introduce(&mut dictionary, hold.id, name.kind, customer) {
+            if !introduce(&mut dictionary, hold.id, &name, customer) {
                 // The customers that were added are known to no stream, and are forgotten.
                 return Err(StreamError::Twice(hold.id));
             }
@@ -300,7 +300,7 @@ impl Service {
             }
             let name = Name::new(kind, name);
             let customer = self.customer(now, &name);
-            if !introduce(dictionary, entry.id, name.kind, customer) {
+            if !introduce(dictionary, entry.id, &name, customer) {
                 return Err(StreamError::Twice(entry.id));
             }
             if let Some(customer) = customer {
@@ -317,7 +317,7 @@ impl Service {
             let of = convert::report_entry(entry)?;
             match known {
                 Known::Customer(customer) => converted.push(quota::ReportEntry { customer, ..of }),
-                Known::Beyond(kind) => beyond.push((entry.id, kind)),
+                Known::Beyond(kind, _) => beyond.push((entry.id, kind)),
             }
         }
         let overloaded = overloaded.map(|rank| convert::criticality("report.overloaded", rank)).transpose()?;
@@ -549,7 +549,11 @@ impl Service {
 
     fn add_named(&mut self, now: Timestamp) {
         for name in self.limits.names() {
-            self.customer(now, &name);
+            let is_new = !self.by_name.contains_key(&name);
+            let Some(customer) = self.customer(now, &name).filter(|_| is_new) else { continue };
+            let streams = self.tasks.values_mut().filter_map(|task| task.stream.as_mut());
+            let finds = streams.filter_map(|stream| stream.dictionary.find_place(&name, customer).then_some(()));
+            self.customers[customer.0 as usize].streams += finds.count() as u32;
         }
     }
 
@@ -679,10 +683,10 @@ impl Service {
 
 /// A stream names a customer, which has this number at the owner; `None`: it is beyond the bound. `false` if it is there
 /// already.
-fn introduce(dictionary: &mut Dictionary, id: u32, kind: Kind, customer: Option<CustomerId>) -> bool {
+fn introduce(dictionary: &mut Dictionary, id: u32, name: &Name, customer: Option<CustomerId>) -> bool {
     match customer {
         Some(customer) => dictionary.add(id, customer),
-        None => dictionary.add_beyond(id, kind),
+        None => dictionary.add_beyond(id, name),
     }
 }
 

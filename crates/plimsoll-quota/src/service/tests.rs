@@ -377,6 +377,15 @@ fn customers_beyond_the_bound_get_no_rate_and_others_keep_theirs() {
     let entries = vec![entry(7, Some("vip"), 100_000), entry(8, Some(""), 100_000)];
     let assignment = task.report(&mut service, at(9_400), entries).unwrap();
     assert!(rates(&assignment).iter().filter(|(id, rate)| *id > 6 && *rate >= 100_000).count() == 2, "{assignment:?}");
+    // And one that was beyond the bound has, as soon as it gets a limit.
+    set(&mut service, 9_500, "four", Some(Override { limit: 700_000, until: at(60_000) }));
+    task.limits();
+    task.try_limits(&mut service, 9_500);
+    task.limits();
+    let assignment = task.report(&mut service, at(12_600), vec![entry(5, None, 100_000)]).unwrap();
+    let of = assignment.entries.into_iter().find(|of| of.id == 5).expect("it is answered");
+    assert!(of.limit == 700_000 && of.rate >= 100_000, "{of:?}");
+    assert_eq!(service.named(&customer("four")).unwrap().state.tasks, 1);
 }
 
 #[test]
