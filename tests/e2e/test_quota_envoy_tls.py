@@ -65,13 +65,16 @@ def test_quota_stream_needs_a_certificate_with_the_right(fleet: Fleet) -> None:
     assert 0.93 * LIMIT < rates[0] < 1.08 * LIMIT, rates
     assert [load.result().failed for load in loads[1:]] == [0, 0], rates
 
-    # The right goes to the other one. The first one keeps its last limit until the lease ends, so little is left.
+    # The right goes to the other one. The first one keeps its last limit until the lease ends, so little is left. It loses
+    # its stream with its next report, and is to have lost it when the other one joins: that brings what it passed until now,
+    # and the first one would have to give as much up.
     ports = (site.server.port, site.server.admin.port)
+    moved = [envoys.load(envoy, 25) for envoy in (shop, other)]
+    site.reload(site.text(*ports, LIMIT, reporters="spiffe://td/nobody"))
+    wait_until("the first one is denied", lambda: denied("a.shop.internal, spiffe://td/shop/a") in site.server.output(), 15)
     site.reload(site.text(*ports, LIMIT, reporters=OTHER))
-    moved = [envoys.load(envoy, 15) for envoy in (shop, other)]
     wait_until("the other one has joined", lambda: site.streams("joined") == 2, 15)
     [each.result() for each in moved]
-    wait_until("the first one is denied", lambda: denied("a.shop.internal, spiffe://td/shop/a") in site.server.output())
     rates = [good(load, 12) for load in [envoys.load(envoy, 12) for envoy in (shop, other)]]
     print("moved", rates)
     assert 0.93 * LIMIT < sum(rates) < 1.08 * LIMIT, rates
