@@ -41,7 +41,7 @@ impl Attempts {
         self.retries = self.retries * left + f64::from(u8::from(is_retry));
     }
 
-    /// The most critical requests for which most servers of the fleet are overloaded.
+    /// Most servers of the fleet are overloaded for requests of this criticality and below; `None`: they are not.
     pub(super) fn set_fleet_overload(&mut self, fleet_overload: Option<Criticality>) {
         self.fleet_overload = fleet_overload;
     }

@@ -75,7 +75,7 @@ impl Quota {
         Ok(Self { most: Some(limit(cpus)?), ..self })
     }
 
-    /// The share of a customer whose demand is known here only.
+    /// The share of a customer, with its demand measured at this server.
     pub(super) fn own_share(&self) -> FairShare {
         FairShare { share: self.share.as_f64(), demand: None }
     }

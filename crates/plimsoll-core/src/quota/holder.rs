@@ -161,7 +161,7 @@ impl Holder {
         id
     }
 
-    /// Removes a customer that [has nothing](Account::is_idle).
+    /// Removes a customer. A rate that it has is given up: the owner hears of it with the next report.
     pub fn remove(&mut self, customer: CustomerId) {
         let place = customer.place();
         let Some(slot) = self.slots.get_mut(place).filter(|slot| slot.id == customer && slot.account.is_some()) else {

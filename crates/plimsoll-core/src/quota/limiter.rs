@@ -202,7 +202,7 @@ struct Known {
     is_introduced: bool,
 }
 
-/// All fleet limits at one task..
+/// All fleet limits at one task.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     holder: Holder,

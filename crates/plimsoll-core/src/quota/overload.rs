@@ -11,9 +11,9 @@ use core::time::Duration;
 use super::rule::LEVELS;
 use crate::{Criticality, Timestamp, decay};
 
-/// Two reports: what a task says is not older than what it says it of.
+/// Two times between reports: a lack that is reported still lasts.
 const HALF_LIFE: Duration = Duration::from_secs(2);
-/// Requests that are counted as served from the start, so that one says nothing.
+/// Requests that are counted as served from the start: one that is shed among the first few is no lack.
 const PRIOR: f64 = 10.0;
 /// The share of shed requests above which CPU is lacking, and below which it is not any more.
 const LACKING: f64 = 0.1;

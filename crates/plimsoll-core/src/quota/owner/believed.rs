@@ -80,14 +80,14 @@ impl Believed {
         claims
     }
 
-    /// The demand for one customer, of which the task reports this.
+    /// The demand for one customer, from what the task reports.
     pub(super) fn demand(&self, reported: [u64; LEVELS]) -> [u64; LEVELS] {
         let total = reported.iter().fold(0_u64, |sum, demand| sum.saturating_add(*demand));
         let demand = if total > self.most { reported.map(|demand| part(demand, self.most, total)) } else { reported };
         demand.map(|demand| demand >> self.halves)
     }
 
-    /// A use of one customer in µCPU, of which the task reports this.
+    /// The use of one customer in µCPU, from what the task reports.
     pub(super) fn used(&self, reported: u64) -> u64 {
         reported.min(self.most)
     }

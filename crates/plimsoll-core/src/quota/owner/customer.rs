@@ -294,7 +294,7 @@ impl Customer {
         }
         let demand = self.demand();
         let told = self.told.iter().sum::<u64>() as f64;
-        // A task may report any cost. Twice the demand is no chance.
+        // A task may report any cost: a change by half is told in any case.
         let by_chance = (TELL_DEVIATIONS * root(told * self.cost)).min(told / 2.0);
         let least = (TELL_CHANGE * told).max(by_chance);
         let change: u64 = demand.iter().zip(self.told).map(|(now, before)| now.abs_diff(before)).sum();
@@ -305,8 +305,7 @@ impl Customer {
         is_other
     }
 
-    /// Whether tasks are to know the demand of the customer at all tasks.
-    /// Returns whether that is new.
+    /// Tasks are to know the demand of the customer at all tasks, or not. Returns whether that is a change.
     pub(super) fn set_soft_limit(&mut self, has_soft_limit: bool) -> bool {
         let is_new = core::mem::replace(&mut self.has_soft_limit, has_soft_limit) != has_soft_limit;
         if is_new {
@@ -339,8 +338,8 @@ impl Customer {
         self.used
     }
 
-    /// The mean cost of a request over all tasks, in CPU-microseconds; the last one while there are none. It takes a
-    /// time for each task.
+    /// The mean cost of a request over all tasks, in CPU-microseconds; the last one while there are none. Takes time
+    /// in proportion to the tasks.
     pub(super) fn mean_cost(&mut self) -> f64 {
         let known = || self.entries.iter().map(|entry| (entry.all_demand(), entry.requests.get()));
         let known = || known().filter(|(_, requests)| *requests > 0);

@@ -576,7 +576,7 @@ impl Owner {
         }
     }
 
-    /// The entry for a customer whose cut changed, and not its rate: what is acknowledged stays so.
+    /// The entry of an assignment that changes the cut and not the rate: nothing is to be acknowledged again.
     fn same_rate(&self, id: u32, customer: CustomerId) -> Option<AssignmentEntry> {
         let place = self.tasks[id as usize].as_ref()?.place(customer.0)?;
         let of = &self.customers[customer.0 as usize];
