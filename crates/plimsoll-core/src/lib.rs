@@ -77,8 +77,8 @@ pub mod throttle;
 mod time;
 
 pub use balancer::{
-    BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, LocalitySnapshot, Outcome,
-    Pick, WaitReason,
+    BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, Distribution, LOAD_BINS,
+    LoadMeasure, LocalitySnapshot, Outcome, Overview, Pick, WaitReason,
 };
 pub use criticality::Criticality;
 pub use event::{Event, Observe};

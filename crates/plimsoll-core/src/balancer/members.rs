@@ -6,6 +6,7 @@
 //! has no meaning.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::BalancerConfig;
 use super::warming::Warming;
@@ -215,6 +216,15 @@ impl Members {
             .enumerate()
             .filter(|(_, member)| member.occupied)
             .map(|(slot, member)| (BackendId::new(slot as u32, member.generation), member))
+    }
+
+    /// The backends in a range of slots, which may reach beyond the last one.
+    pub(super) fn iter_in(&self, slots: Range<usize>) -> impl Iterator<Item = (BackendId, &Member)> {
+        let (begin, end) = (slots.start.min(self.slots.len()), slots.end.min(self.slots.len()));
+        let slots = self.slots[begin..end.max(begin)].iter().zip(begin..);
+        slots
+            .filter(|(member, _)| member.occupied)
+            .map(|(member, slot)| (BackendId::new(slot as u32, member.generation), member))
     }
 
     pub(super) fn healthy(&self) -> impl Iterator<Item = (BackendId, &Member)> + Clone {

@@ -25,6 +25,7 @@
 mod config;
 mod localities;
 mod members;
+mod overview;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ use rand_core::Rng;
 
 pub use config::{BalancerConfig, DEFAULT_MAX_ACTIVE_REQUESTS};
 pub use localities::LocalitySnapshot;
+pub use overview::{Distribution, LOAD_BINS, LoadMeasure, Overview};
 pub use snapshot::BackendSnapshot;
 
 use crate::health::{Change, CheckOutcome, SharedFaults, State};

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Balancer;
+use super::members::Member;
 use crate::health::{Reason, State};
 use crate::pick::AnyPolicy;
 use crate::{BackendId, LoadReport, Timestamp};
@@ -42,31 +43,36 @@ impl Balancer {
     /// All backends, in the order of their slots.
     #[must_use]
     pub fn snapshot(&self, now: Timestamp) -> Vec<BackendSnapshot> {
-        self.members
-            .iter()
-            .map(|(id, member)| {
-                let candidate = &self.members.candidates[id.slot()];
-                let configured = f64::from(candidate.inverse_weight).recip();
-                let locality = self.members.locality(id.slot() as u32);
-                let weight = match &self.groups[locality].policy {
-                    AnyPolicy::Weighted(policy) => policy.relative(id.slot()).unwrap_or(configured),
-                    _ => configured,
-                };
-                BackendSnapshot {
-                    id,
-                    state: member.health.state(),
-                    reason: member.health.reason(),
-                    since: member.health.since(),
-                    locality,
-                    active: member.active,
-                    weight,
-                    latency: candidate.latency.seconds(now).map(Duration::from_secs_f64),
-                    error_share: f64::from(member.errors.share(now)),
-                    report: member.report,
-                    requests: member.requests,
-                    failures: member.failures,
-                }
-            })
-            .collect()
+        self.members.iter().map(|(id, member)| self.snapshot_of_member(now, id, member)).collect()
+    }
+
+    /// One backend; `None` if it was removed.
+    #[must_use]
+    pub fn snapshot_of(&self, now: Timestamp, id: BackendId) -> Option<BackendSnapshot> {
+        self.members.get(id).map(|member| self.snapshot_of_member(now, id, member))
+    }
+
+    fn snapshot_of_member(&self, now: Timestamp, id: BackendId, member: &Member) -> BackendSnapshot {
+        let candidate = &self.members.candidates[id.slot()];
+        let configured = f64::from(candidate.inverse_weight).recip();
+        let locality = self.members.locality(id.slot() as u32);
+        let weight = match &self.groups[locality].policy {
+            AnyPolicy::Weighted(policy) => policy.relative(id.slot()).unwrap_or(configured),
+            _ => configured,
+        };
+        BackendSnapshot {
+            id,
+            state: member.health.state(),
+            reason: member.health.reason(),
+            since: member.health.since(),
+            locality,
+            active: member.active,
+            weight,
+            latency: candidate.latency.seconds(now).map(Duration::from_secs_f64),
+            error_share: f64::from(member.errors.share(now)),
+            report: member.report,
+            requests: member.requests,
+            failures: member.failures,
+        }
     }
 }

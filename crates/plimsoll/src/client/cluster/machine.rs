@@ -24,6 +24,7 @@ use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use super::membership::Membership;
+use super::overview::{Transition, Transitions};
 use super::preempt::Preemptibles;
 use super::tally::{BackendCounts, ClusterCounts, Latencies, Usual};
 use crate::client::attempt_end::{AttemptEnd, Metric};
@@ -158,6 +159,7 @@ pub(super) struct Machine {
     events: Vec<(Timestamp, Event)>,
     pub(super) config: Arc<ClusterConfig>,
     pub(super) counts: ClusterCounts,
+    pub(super) transitions: Transitions,
     /// Waiting requests, by locality. One queue without localities.
     pub(super) queues: Vec<Queue<Waker>>,
     /// The holders of the slots.
@@ -190,6 +192,7 @@ impl Machine {
             hedge: config.retry.hedge.map(Hedge::new),
             config: Arc::new(config),
             counts: ClusterCounts::default(),
+            transitions: Transitions::default(),
             queues: vec![Queue::default()],
             slots: Slots::default(),
             preemptibles: Preemptibles::default(),
@@ -484,12 +487,18 @@ impl Machine {
     }
 
     pub(super) fn view(&self, now: Timestamp) -> Vec<BackendView> {
-        let view = |snapshot: BackendSnapshot| {
-            let member = self.member(snapshot.id)?;
-            let locality = self.locality_name(snapshot.locality);
-            Some(BackendView { backend: member.backend.clone(), locality, counts: member.counts, snapshot })
-        };
-        self.balancer.snapshot(now).into_iter().filter_map(view).collect()
+        self.balancer.snapshot(now).into_iter().filter_map(|snapshot| self.view_of(snapshot)).collect()
+    }
+
+    pub(super) fn view_of(&self, snapshot: BackendSnapshot) -> Option<BackendView> {
+        let member = self.member(snapshot.id)?;
+        let locality = self.locality_name(snapshot.locality);
+        Some(BackendView { backend: member.backend.clone(), locality, counts: member.counts, snapshot })
+    }
+
+    /// Slots for members, free ones included.
+    pub(super) fn slots_of_members(&self) -> usize {
+        self.members.len()
     }
 
     fn member_mut(&mut self, id: BackendId) -> Option<&mut Member> {
@@ -507,7 +516,7 @@ impl Machine {
         // A change of members may cause further events.
         while !self.events.is_empty() {
             for (at, event) in std::mem::take(&mut self.events) {
-                let backend = self.count(event);
+                let backend = self.count(at, event);
                 if let (Some(backend), Event::StateChanged { to, .. }) = (&backend, event)
                     && self.membership.on_state(backend.address(), to)
                 {
@@ -540,11 +549,13 @@ impl Machine {
     }
 
     /// Counts an event, and finds its backend.
-    fn count(&mut self, event: Event) -> Option<Arc<Backend>> {
+    fn count(&mut self, at: Timestamp, event: Event) -> Option<Arc<Backend>> {
         match event {
             Event::StateChanged { backend, to, reason, .. } => {
                 self.counts.transition(to, reason);
-                self.backend(backend).cloned()
+                let backend = self.backend(backend).cloned()?;
+                self.transitions.add(Transition { at, backend: backend.clone(), to, reason });
+                Some(backend)
             }
             Event::PanicBegan { .. } => {
                 self.counts.panics += 1;

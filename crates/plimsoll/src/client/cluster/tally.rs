@@ -67,6 +67,8 @@ impl BackendCounts {
 /// Counts of a whole cluster since it was made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterCounts {
+    /// Requests of clients, without batch work, by the rank of their criticality.
+    pub offered: [u64; Criticality::ALL.len()],
     /// Requests that had to wait for a backend below its limit: flow control, not ill health.
     pub waited: u64,
     /// Requests that failed because all backends were at their limit.

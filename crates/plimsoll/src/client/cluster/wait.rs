@@ -41,6 +41,7 @@ impl Shared {
         let criticality = kind.criticality;
         let mut machine = self.machine.lock();
         machine.budget.on_request(now, kind.operation);
+        machine.counts.offered[criticality.rank()] += 1;
         let found = machine.begin(now, kind, &[]);
         match found {
             Found::Held(_) => machine.counts.throttled[criticality.rank()] += 1,
