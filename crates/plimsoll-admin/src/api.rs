@@ -39,7 +39,7 @@ const MAX_WARNINGS: usize = 20;
 /// Whether a page made the browser send the request, and whose (Fetch Metadata).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-type Shared = Arc<dyn Fleet>;
+pub(crate) type Shared = Arc<dyn Fleet>;
 
 /// The API as a service.
 pub fn router(fleet: Arc<dyn Fleet>) -> Router {

@@ -9,6 +9,7 @@ use plimsoll::discover::{Endpoint, OverrideCommand};
 use crate::control::{Control, Declined};
 use crate::discovery::Unserved;
 use crate::explain::{Explained, Wanted};
+use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
 use crate::snapshot::FleetSnapshot;
 
 /// Clusters of backends, as seen and switched from outside.
@@ -26,6 +27,15 @@ pub trait Fleet: Send + Sync + 'static {
     /// Everything as it is now. Called once per request to the API; may take locks for as long as a
     /// copy takes.
     fn snapshot(&self) -> FleetSnapshot;
+
+    /// The memory of the live page.
+    fn page(&self) -> &LivePage;
+
+    /// All clusters as they are now, added up, and without rows. Called once a second.
+    fn live(&self) -> LiveSnapshot;
+
+    /// One cluster as it is now, with at most `rows` backends; `None` if there is no such cluster.
+    fn live_cluster(&self, name: &str, rows: usize) -> Option<LiveClusterSnapshot>;
 
     /// The latest requests of which something is remembered, the latest first: as many as are wanted, of those that are.
     fn explain(&self, wanted: &Wanted) -> Explained;
@@ -86,6 +96,17 @@ pub enum Readiness {
     Ready,
     /// They are not, for this reason: `"draining"`, `"starting"`.
     NotReady(&'static str),
+}
+
+impl Readiness {
+    /// `"ready"`, or the reason why not.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::NotReady(reason) => reason,
+        }
+    }
 }
 
 /// What was asked for and is not there.

@@ -10,6 +10,8 @@
 //! | `GET /metrics` | all metrics, in the OpenMetrics text format, see `docs/metrics.md` |
 //! | `GET /healthz` | 200 while the process runs |
 //! | `GET /readyz` | 200 while it takes requests, 503 with the reason otherwise |
+//! | `GET /api/v1/live` | the state of a page that a person watches: verdict, demand, backends, customers |
+//! | `GET /api/v1/live/stream` | the same each second, after ten minutes of history, as server-sent events |
 //! | `GET /api/v1/clusters` | all clusters: policy, backends by state, spread and waste |
 //! | `GET /api/v1/clusters/{name}` | one of them |
 //! | `GET /api/v1/clusters/{name}/backends` | its backends: state and reason, load, latency, counts |
@@ -44,8 +46,10 @@ mod discovery;
 mod explain;
 mod fleet;
 mod host;
+mod live;
 mod metrics;
 mod process;
+mod round;
 mod serve;
 mod shedding;
 mod snapshot;
@@ -56,7 +60,8 @@ pub mod parts {
     pub use crate::api::answer::{Form, Problem};
     pub use crate::api::client::{Client, check};
     pub use crate::api::{Called, no_foreign_page};
-    pub use crate::serve::{serve_router, serve_router_tls};
+    pub use crate::live::{MAX_VIEWERS, Subject, Viewers, event};
+    pub use crate::serve::{Lease, serve_router, serve_router_tls};
 }
 
 pub use api::router;
@@ -70,6 +75,11 @@ pub use explain::{
     QuotaExplained, Remembered, Wanted,
 };
 pub use fleet::{BackendOrder, Fleet, Missing, Obeyed, Readiness, Refused};
+pub use live::{
+    Live, LiveBackend, LiveBackends, LiveBatch, LiveChange, LiveCluster, LiveClusterRow, LiveClusterSnapshot,
+    LiveCustomer, LiveDemand, LiveFleetLimit, LiveGate, LivePage, LiveProcess, LiveSample, LiveShed, LiveSnapshot,
+    LiveTraffic, LiveVerdict,
+};
 pub use metrics::encode;
 pub use serve::serve;
 pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use plimsoll::stream::Stream;
 use plimsoll::tls::{Acceptor, ClientNames};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
@@ -42,6 +43,29 @@ const MAX_BUFFER: usize = 64 << 10;
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an accept that failed for want of descriptors or memory, which does not pass at once.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The use of a connection by an answer without an end, such as a stream of events.
+///
+/// Such an answer is one request for hours, and the connection that was longest without a request is the
+/// first to be closed. It would also delay the end of the server.
+#[derive(Clone)]
+pub struct Lease {
+    renew: Arc<dyn Fn() + Send + Sync>,
+    ending: watch::Receiver<bool>,
+}
+
+impl Lease {
+    /// The connection is in use, as by a request.
+    pub fn renew(&self) {
+        (self.renew)();
+    }
+
+    /// Completes when the server ends.
+    pub async fn until_end(&self) {
+        // Without its sender the server has ended.
+        let _ = self.ending.clone().wait_for(|is_ending| *is_ending).await;
+    }
+}
 
 /// Serves the API until `until` is ready, and then until the requests that it has are answered.
 pub async fn serve(listener: TcpListener, fleet: Arc<dyn Fleet>, until: impl Future<Output = ()>) {
@@ -64,6 +88,7 @@ pub async fn serve_router_tls(
     // Each connection by its number, with what ends it; the one that was longest without a request is last.
     let connections = Arc::new(Mutex::new(LruCache::new(MAX_CONNECTIONS)));
     let graceful = GracefulShutdown::new();
+    let (end, ending) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let mut until = pin!(until);
     let mut next: u64 = 0;
@@ -76,14 +101,22 @@ pub async fn serve_router_tls(
         let number = next;
         next += 1;
         let caller = Caller::new(peer, stream.local_addr());
+        let lease = {
+            let connections = Arc::clone(&connections);
+            let renew = move || {
+                connections.lock().promote(&number);
+            };
+            Lease { renew: Arc::new(renew), ending: ending.clone() }
+        };
         let service = {
-            let (router, connections) = (router.clone(), Arc::clone(&connections));
+            let router = router.clone();
             move |mut request: Request<_>, names: Option<ClientNames>| {
                 request.extensions_mut().insert(caller);
                 if let Some(names) = names {
                     request.extensions_mut().insert(names);
                 }
-                connections.lock().promote(&number);
+                lease.renew();
+                request.extensions_mut().insert(lease.clone());
                 router.clone().oneshot(request)
             }
         };
@@ -113,6 +146,7 @@ pub async fn serve_router_tls(
         }
     }
     drop(listener);
+    end.send_replace(true);
     let _ = timeout(END_TIMEOUT, graceful.shutdown()).await;
 }
 

@@ -12,6 +12,7 @@ use plimsoll_core::signal::Signal;
 use plimsoll_core::{Criticality, Rejection, Speed};
 use serde::{Deserialize, Serialize};
 
+use crate::round::significant;
 use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
 
 /// µCPU of a CPU.
@@ -205,11 +206,11 @@ impl From<FleetStanding> for FleetView {
         let cut = (of.cut != Cut::NONE).then_some(of.cut);
         let hard = (of.limit < UNLIMITED).then_some(of.limit);
         Self {
-            fleet_limit_cpus: hard.map(|limit| rounded(limit as f64 / MICRO)),
-            fleet_soft_limit_cpus: of.soft.map(|limit| rounded(limit as f64 / MICRO)),
-            fleet_rate_cpus: hard.map(|_| rounded(of.rate / MICRO)),
-            fleet_used_cpus: of.fleet.map(|fleet| rounded(fleet.used as f64 / MICRO)),
-            fleet_demand_cpus: of.fleet.map(|fleet| rounded(fleet.total() as f64 / MICRO)),
+            fleet_limit_cpus: hard.map(|limit| significant(limit as f64 / MICRO)),
+            fleet_soft_limit_cpus: of.soft.map(|limit| significant(limit as f64 / MICRO)),
+            fleet_rate_cpus: hard.map(|_| significant(of.rate / MICRO)),
+            fleet_used_cpus: of.fleet.map(|fleet| significant(fleet.used as f64 / MICRO)),
+            fleet_demand_cpus: of.fleet.map(|fleet| significant(fleet.total() as f64 / MICRO)),
             fleet_cut: cut.map(|cut| Criticality::ALL[cut.rank].name()),
             fleet_cut_admitted: cut.map(|cut| cut.part),
         }
@@ -228,17 +229,17 @@ impl SheddingView {
             verdict_for_s: seconds(summary.verdict_for),
             throttled_for_s: summary.shedding_for.map(seconds),
             dry_run: gate.dry_run,
-            capacity_cpus: rounded(gate.capacity),
-            used_cpus: gate.cpus.map(rounded),
-            speed: rounded(speed(gate).as_f64()),
+            capacity_cpus: significant(gate.capacity),
+            used_cpus: gate.cpus.map(significant),
+            speed: significant(speed(gate).as_f64()),
             speed_origin: gate.speed.map_or("default", |speed| speed.origin()),
             binding_signal: gate.loads.binding.map(Signal::name),
-            signals: gate.loads.known().map(|(signal, load)| (signal.name(), rounded(load))).collect(),
-            enough_cpus: summary.enough.map(rounded),
+            signals: gate.loads.known().map(|(signal, load)| (signal.name(), significant(load))).collect(),
+            enough_cpus: summary.enough.map(significant),
             last: summary.last.map(|last| EpisodeView {
                 ended_s: seconds(last.ended),
                 lasted_s: seconds(last.lasted),
-                enough_cpus: last.enough.map(rounded),
+                enough_cpus: last.enough.map(significant),
             }),
             windows: Summary::WINDOWS
                 .iter()
@@ -258,7 +259,7 @@ pub(crate) fn speed(gate: &InboundSnapshot) -> Speed {
 }
 
 /// The verdict in a sentence.
-fn meaning(summary: &Summary, gate: &InboundSnapshot) -> String {
+pub(crate) fn meaning(summary: &Summary, gate: &InboundSnapshot) -> String {
     let enough = || match summary.enough {
         Some(enough) => format!("; {enough:.2} CPUs would have been enough, there are {:.2}", gate.capacity),
         None => "; how many CPUs would have been enough is not known yet".to_owned(),
@@ -281,7 +282,7 @@ fn window_view(of: Duration, window: &Window) -> WindowView {
     WindowView {
         of_s: of.as_secs(),
         seconds: seconds(window.span),
-        user_visible_share: window.user_visible_share().map(rounded),
+        user_visible_share: window.user_visible_share().map(significant),
         by_criticality: Criticality::ALL
             .into_iter()
             .zip(&window.classes)
@@ -302,7 +303,7 @@ fn class_view(class: &Class, span: Duration) -> ClassView {
 
 fn rate(tally: Tally, span: Duration) -> RateView {
     let span = span.as_secs_f64();
-    let per_second = |of: f64| if span > 0.0 { rounded(of / span) } else { 0.0 };
+    let per_second = |of: f64| if span > 0.0 { significant(of / span) } else { 0.0 };
     RateView { requests: tally.requests, qps: per_second(tally.requests as f64), cpus: per_second(tally.cost) }
 }
 
@@ -310,17 +311,17 @@ impl From<&Share> for ShareView {
     fn from(share: &Share) -> Self {
         Self {
             name: share.name.to_string(),
-            qps: rounded(share.offered),
-            cpus: rounded(share.offered_cost),
-            used_cpus: rounded((share.offered_cost - share.shed_cost).max(0.0)),
-            shed_qps: rounded(share.shed),
-            shed_cpus: rounded(share.shed_cost),
+            qps: significant(share.offered),
+            cpus: significant(share.offered_cost),
+            used_cpus: significant((share.offered_cost - share.shed_cost).max(0.0)),
+            shed_qps: significant(share.shed),
+            shed_cpus: significant(share.shed_cost),
             shed: Rejection::REPORTED
                 .iter()
                 .zip(share.shed_by)
                 // After an hour of decay nothing is left of a count.
                 .filter(|(_, qps)| *qps > 1e-6)
-                .map(|(reason, qps)| (reason.name(), rounded(qps)))
+                .map(|(reason, qps)| (reason.name(), significant(qps)))
                 .collect(),
         }
     }
@@ -341,16 +342,5 @@ impl From<&Share> for CustomerView {
 }
 
 fn seconds(time: Duration) -> f64 {
-    rounded(time.as_secs_f64())
-}
-
-/// Rounds to three significant digits, or to a whole number if that is more exact: people read it,
-/// and the figures are estimates.
-fn rounded(value: f64) -> f64 {
-    if value == 0.0 || !value.is_finite() {
-        return value;
-    }
-    let digits = (2.0 - value.abs().log10().floor()).clamp(0.0, 9.0);
-    let scale = 10_f64.powi(digits as i32);
-    (value * scale).round() / scale
+    significant(time.as_secs_f64())
 }

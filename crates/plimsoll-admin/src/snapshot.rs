@@ -8,6 +8,7 @@ use std::time::Duration;
 use plimsoll::client::ClusterView;
 use plimsoll::system::MachineSpeed;
 use plimsoll_core::Criticality;
+use plimsoll_core::admit::AdmissionConfig;
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
 
@@ -87,6 +88,13 @@ pub struct InboundSnapshot {
     pub dry_run: bool,
     /// The shedding report.
     pub shedding: Summary,
+}
+
+impl InboundSnapshot {
+    /// CPUs that requests may fill, out of `capacity`.
+    pub(crate) fn load_line(&self) -> f64 {
+        self.capacity * AdmissionConfig::DEFAULT_LOAD_LINE.as_f64()
+    }
 }
 
 /// A listener.

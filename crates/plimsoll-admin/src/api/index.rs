@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::answer::Form;
 use super::{Shared, overrides, process};
+use crate::live;
 
 /// A page.
 #[derive(Serialize)]
@@ -49,11 +50,13 @@ const fn page(
 const BACKEND: &str = "/api/v1/clusters/{name}/backends/{address}";
 
 /// All pages.
-pub(super) static PAGES: [Page; 22] = [
+pub(super) static PAGES: [Page; 24] = [
     get_page("/", "this index; JSON with Accept: application/json", || get(index)),
     get_page("/healthz", "200 while the process runs", || get(async || "ok\n")),
     get_page("/readyz", "200 while it takes requests, else 503 with the reason", || get(super::ready)),
     get_page("/metrics", "all metrics, in the OpenMetrics text format", || get(super::metrics)),
+    get_page("/api/v1/live", "verdict, demand, backends, customers at a glance; ?cluster=", || get(live::live)),
+    get_page("/api/v1/live/stream", "the same each second, after ten minutes of history", || get(live::stream)),
     get_page("/api/v1/clusters", "all clusters: policy, backends by state, spread of load", || get(super::clusters)),
     get_page("/api/v1/clusters/{name}", "one cluster", || get(super::cluster)),
     get_page("/api/v1/clusters/{name}/backends", "its backends: state and reason, weight, load, latency", || {

@@ -71,6 +71,7 @@ mod tests {
     use crate::discovery::Unserved;
     use crate::explain::{Explained, Wanted};
     use crate::fleet::{BackendOrder, Obeyed, Readiness, Refused};
+    use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
     use crate::snapshot::FleetSnapshot;
 
     /// A fleet in a process that notes its commands: it refuses each reload, and has a successor at once.
@@ -91,6 +92,15 @@ mod tests {
         }
         fn snapshot(&self) -> FleetSnapshot {
             self.fleet.snapshot()
+        }
+        fn page(&self) -> &LivePage {
+            self.fleet.page()
+        }
+        fn live(&self) -> LiveSnapshot {
+            self.fleet.live()
+        }
+        fn live_cluster(&self, name: &str, rows: usize) -> Option<LiveClusterSnapshot> {
+            self.fleet.live_cluster(name, rows)
         }
         fn explain(&self, wanted: &Wanted) -> Explained {
             self.fleet.explain(wanted)

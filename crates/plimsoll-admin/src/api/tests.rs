@@ -23,6 +23,7 @@ use super::*;
 use crate::discovery::Unserved;
 use crate::explain::{Explained, Explanation, Marks, Remembered};
 use crate::fleet::{Missing, Obeyed, Refused};
+use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
 use crate::snapshot::{
     BatchSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
 };
@@ -193,6 +194,7 @@ pub(crate) fn fleet() -> Still {
         orders: Mutex::default(),
         obeyed: Obeyed { serving: 4, is_persistent: true, error: None },
         refusal: None,
+        page: LivePage::default(),
     }
 }
 
@@ -227,6 +229,7 @@ pub(crate) struct Still {
     pub(crate) orders: Mutex<Vec<BackendOrder>>,
     pub(crate) obeyed: Obeyed,
     pub(crate) refusal: Option<Refused>,
+    pub(crate) page: LivePage,
 }
 
 impl Still {
@@ -265,6 +268,27 @@ impl Fleet for Still {
 
     fn snapshot(&self) -> FleetSnapshot {
         self.snapshot.lock().clone()
+    }
+
+    fn page(&self) -> &LivePage {
+        &self.page
+    }
+
+    fn live(&self) -> LiveSnapshot {
+        let snapshot = self.snapshot();
+        let batch = |listener: ListenerSnapshot| Some((listener.name, listener.batch?));
+        LiveSnapshot {
+            clusters: snapshot.clusters.iter().map(|cluster| added_up(cluster, 0)).collect(),
+            batch: snapshot.listeners.into_iter().filter_map(batch).collect(),
+            reloads_taken: snapshot.reloads_taken,
+            reloads_refused: snapshot.reloads_refused,
+        }
+    }
+
+    fn live_cluster(&self, name: &str, rows: usize) -> Option<LiveClusterSnapshot> {
+        let snapshot = self.snapshot();
+        let cluster = snapshot.clusters.iter().find(|cluster| *cluster.view.name == *name)?;
+        Some(added_up(cluster, rows))
     }
 
     fn explain(&self, wanted: &Wanted) -> Explained {
@@ -309,6 +333,20 @@ impl Fleet for Still {
     }
 }
 
+/// The cluster as its overview would be. It has the backends of the view as rows, and no distribution: that
+/// is computed from a balancer.
+fn added_up(cluster: &ClusterSnapshot, rows: usize) -> LiveClusterSnapshot {
+    let view = &cluster.view;
+    let addresses = view.backends.iter().map(|backend| backend.backend.address());
+    let mut overview = Cluster::new(&view.name, ClusterConfig::default(), addresses).overview(0);
+    overview.at = view.at;
+    overview.counts = view.counts.clone();
+    overview.restraint = view.restraint;
+    overview.waiting = view.waiting;
+    overview.rows = view.backends.iter().take(rows).cloned().collect();
+    LiveClusterSnapshot { overview, inbound: cluster.inbound.clone() }
+}
+
 struct Answer {
     status: u16,
     allow: Option<String>,
@@ -331,7 +369,12 @@ async fn send(fleet: &Arc<dyn Fleet>, method: &str, path: &str, headers: &[(&str
     let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let (status, allow, content_type) =
         (response.status().as_u16(), header("allow"), header("content-type").unwrap_or_default());
-    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let mut body = response.into_body();
+    // A stream has no end: its first part is enough.
+    let body = match content_type.as_str() {
+        "text/event-stream" => body.frame().await.unwrap().unwrap().into_data().unwrap(),
+        _ => body.collect().await.unwrap().to_bytes(),
+    };
     Answer { status, allow, content_type, text: String::from_utf8(body.to_vec()).unwrap() }
 }
 

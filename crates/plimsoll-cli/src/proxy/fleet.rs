@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll::client::Cluster;
 use plimsoll_admin::{
     BackendOrder, BatchSnapshot, ClusterSnapshot, Control, Declined, Explained, Fleet, FleetSnapshot, InboundSnapshot,
-    ListenerSnapshot, Missing, Obeyed, Pending, PressureSnapshot, ProcessView, Readiness, Refused, ReloadView,
-    StaleSnapshot, Unserved, UpgradeView, Wanted,
+    ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot, Missing, Obeyed, Pending, PressureSnapshot,
+    ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Unserved, UpgradeView, Wanted,
 };
 use plimsoll_core::health::State;
 use plimsoll_proxy::{
-    BatchListenerView, InboundView, OverrideDone, OverrideOrder, OverrideRefused, PressureView, Proxy, StaleView,
+    BatchListenerView, InboundView, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, PressureView, Proxy,
+    StaleView,
 };
 
 use super::control::Controls;
@@ -23,11 +24,12 @@ pub(super) struct ProxyFleet {
     controls: Arc<Controls>,
     /// Each source has listed backends, or did not in time, and a backend has been healthy since.
     started: AtomicBool,
+    page: LivePage,
 }
 
 impl ProxyFleet {
     pub(super) fn new(proxy: Arc<Proxy>, controls: Arc<Controls>) -> Self {
-        Self { proxy, controls, started: AtomicBool::new(false) }
+        Self { proxy, controls, started: AtomicBool::new(false), page: LivePage::default() }
     }
 
     /// Whether the lists of all clusters were awaited, and any backend has been healthy. A cluster without a backend does not
@@ -40,6 +42,11 @@ impl ProxyFleet {
             self.started.fetch_or(has_started, Ordering::Relaxed);
         }
         self.started.load(Ordering::Relaxed)
+    }
+
+    fn added_up(&self, cluster: &Cluster, rows: usize) -> LiveClusterSnapshot {
+        let inbound = self.proxy.inbound(cluster.name()).map(inbound);
+        LiveClusterSnapshot { overview: cluster.overview(rows), inbound }
     }
 
     /// The clusters in which a backend is healthy now.
@@ -124,6 +131,24 @@ impl Fleet for ProxyFleet {
             pressure: pressure(self.proxy.pressure()),
             stale_answers: stale_answers(self.proxy.stale_answers()),
         }
+    }
+
+    fn page(&self) -> &LivePage {
+        &self.page
+    }
+
+    fn live(&self) -> LiveSnapshot {
+        let batch = |listener: ListenerView| Some((listener.name, batch(listener.batch?)));
+        LiveSnapshot {
+            clusters: self.proxy.clusters().iter().map(|each| self.added_up(each, 0)).collect(),
+            batch: self.proxy.listeners().into_iter().filter_map(batch).collect(),
+            reloads_taken: self.proxy.reloads().taken(),
+            reloads_refused: self.proxy.reloads().refused(),
+        }
+    }
+
+    fn live_cluster(&self, name: &str, rows: usize) -> Option<LiveClusterSnapshot> {
+        self.proxy.cluster(name).map(|cluster| self.added_up(&cluster, rows))
     }
 
     fn explain(&self, wanted: &Wanted) -> Explained {
