@@ -6,9 +6,12 @@ mod index;
 mod overrides;
 mod process;
 
+use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
@@ -18,6 +21,7 @@ use axum::response::{IntoResponse, Response};
 use plimsoll::discover::OverrideCommand;
 use plimsoll_core::health::Reason;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use self::answer::{Form, Problem};
 use self::client::Client;
@@ -25,7 +29,8 @@ use self::index::PAGES;
 use crate::explain::Wanted;
 use crate::fleet::{BackendOrder, Fleet, Readiness};
 use crate::host;
-use crate::metrics;
+use crate::metrics::text::Parts as MetricParts;
+use crate::metrics::{self, Scrape};
 use crate::shedding::{SheddingView, Windows};
 use crate::snapshot::ClusterSnapshot;
 use crate::view::{BackendView, BatchView, ClusterView, SwitchedView};
@@ -105,8 +110,29 @@ fn is_foreign(request: &Request) -> bool {
     http.or(https) != header(HOST)
 }
 
+/// Metrics leave in parts, as fast as they are read: see [`metrics::text`]. A thread of its own waits for a slow
+/// reader.
 async fn metrics(State(fleet): State<Shared>) -> Response {
-    ([(CONTENT_TYPE, OPEN_METRICS)], metrics::encode(fleet.readiness(), fleet.snapshot())).into_response()
+    let (readiness, backends) = (fleet.readiness(), fleet.backend_metrics());
+    let scrape = Scrape { readiness, snapshot: fleet.snapshot(), backends };
+    let (parts, read) = mpsc::channel(1);
+    tokio::task::spawn_blocking(move || {
+        // A reader that goes away has no need of the rest.
+        let _ = metrics::encode(&scrape, &mut Sent(parts));
+    });
+    let read =
+        futures_util::stream::unfold(read, async |mut read| Some((Ok::<_, Infallible>(read.recv().await?), read)));
+    ([(CONTENT_TYPE, OPEN_METRICS)], Body::from_stream(read)).into_response()
+}
+
+/// Parts that are sent to the connection.
+struct Sent(mpsc::Sender<Bytes>);
+
+impl MetricParts for Sent {
+    fn take(&mut self, part: &mut Vec<u8>) -> fmt::Result {
+        let empty = Vec::with_capacity(part.capacity());
+        self.0.blocking_send(std::mem::replace(part, empty).into()).map_err(|_| fmt::Error)
+    }
 }
 
 /// The status is for probes, which ask under any name. The lines are for people, and name files and hosts: a web page that

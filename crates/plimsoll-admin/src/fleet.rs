@@ -10,6 +10,7 @@ use crate::control::{Control, Declined};
 use crate::discovery::Unserved;
 use crate::explain::{Explained, Wanted};
 use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
+use crate::metrics::BackendMetrics;
 use crate::snapshot::FleetSnapshot;
 
 /// Clusters of backends, as seen and switched from outside.
@@ -27,6 +28,11 @@ pub trait Fleet: Send + Sync + 'static {
     /// Everything as it is now. Called once per request to the API; may take locks for as long as a
     /// copy takes.
     fn snapshot(&self) -> FleetSnapshot;
+
+    /// The metrics of single backends.
+    fn backend_metrics(&self) -> BackendMetrics {
+        BackendMetrics::All
+    }
 
     /// The memory of the live page.
     fn page(&self) -> &LivePage;

@@ -80,7 +80,8 @@ pub use live::{
     LiveCustomer, LiveDemand, LiveFleetLimit, LiveGate, LivePage, LiveProcess, LiveSample, LiveShed, LiveSnapshot,
     LiveTraffic, LiveVerdict,
 };
-pub use metrics::encode;
+pub use metrics::text::{Kind as MetricKind, Parts as MetricParts, Whole as MetricsText, Writer as MetricWriter};
+pub use metrics::{BackendMetrics, Scrape, encode};
 pub use serve::serve;
 pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};
 pub use snapshot::{

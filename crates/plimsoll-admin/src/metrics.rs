@@ -9,96 +9,117 @@ mod batch;
 mod clusters;
 mod listeners;
 mod process;
+mod sums;
+pub(crate) mod text;
 
 use std::fmt;
 
 use plimsoll::client::Latencies;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, MetricEncoder, NoLabelSet, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
 
+use self::sums::Sums;
+use self::text::{Kind, Parts, Writer};
 use crate::fleet::Readiness;
 use crate::snapshot::FleetSnapshot;
 
-/// All metrics in the OpenMetrics text format.
-#[must_use]
-pub fn encode(readiness: Readiness, snapshot: FleetSnapshot) -> String {
-    let mut registry = Registry::with_prefix("plimsoll");
-    registry.register_collector(Box::new(Scrape { readiness, snapshot }));
-    let mut out = String::new();
-    text::encode(&mut out, &registry).expect("writing to a string does not fail");
-    out
+/// The prefix of all names.
+const PREFIX: &str = "plimsoll_";
+
+/// Metrics of single backends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendMetrics {
+    /// Of each backend.
+    #[default]
+    All,
+    /// Sums over the backends of a cluster.
+    Aggregate,
 }
 
-/// What one request for metrics is answered from.
-#[derive(Debug)]
-struct Scrape {
-    readiness: Readiness,
-    snapshot: FleetSnapshot,
-}
-
-impl Collector for Scrape {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for metric in metrics() {
-            // The format puts `_total` behind the name of a counter by itself.
-            let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
-            let encoder = encoder.encode_descriptor(name, metric.help, None, metric.kind)?;
-            let mut samples = Samples { metric, encoder, result: Ok(()) };
-            (metric.fill)(self, &mut samples);
-            samples.result?;
+/// Writes all metrics in the OpenMetrics text format.
+///
+/// # Errors
+/// Nobody reads the parts any more.
+pub fn encode(scrape: &Scrape, parts: &mut dyn Parts) -> fmt::Result {
+    let mut writer = Writer::new(parts);
+    for metric in metrics() {
+        if !writer.is_read() {
+            break;
         }
-        Ok(())
+        let is_of_backend = metric.labels.get(1) == Some(&"backend");
+        let is_summed = is_of_backend && scrape.backends == BackendMetrics::Aggregate;
+        if is_summed && !sums::is_additive(metric) {
+            continue;
+        }
+        let labels = if is_summed { sums::labels(metric) } else { metric.labels };
+        writer.begin(PREFIX, metric.name, metric.kind, labels, metric.help);
+        let sums = is_summed.then(Sums::default);
+        let mut samples = Samples { writer: &mut writer, sums };
+        (metric.fill)(scrape, &mut samples);
+        samples.finish();
     }
+    writer.finish()
+}
+
+/// The facts from which one request for metrics is answered.
+#[derive(Debug)]
+pub struct Scrape {
+    /// Whether the process accepts requests.
+    pub readiness: Readiness,
+    /// All of it.
+    pub snapshot: FleetSnapshot,
+    /// The metrics of backends.
+    pub backends: BackendMetrics,
 }
 
 /// One metric.
 struct Metric {
-    /// Without the prefix `plimsoll_`.
+    /// Without the prefix.
     name: &'static str,
-    kind: MetricType,
+    kind: Kind,
     labels: &'static [&'static str],
     help: &'static str,
-    fill: fn(&Scrape, &mut Samples<'_>),
+    fill: fn(&Scrape, &mut Samples<'_, '_>),
 }
 
-/// Where a metric's samples are written to.
-struct Samples<'e> {
-    metric: &'static Metric,
-    encoder: MetricEncoder<'e>,
-    result: fmt::Result,
+/// The samples of one metric, on their way to the text.
+struct Samples<'w, 'p> {
+    writer: &'w mut Writer<'p>,
+    /// Sums over backends, instead of a sample for each.
+    sums: Option<Sums>,
 }
 
-impl Samples<'_> {
-    /// Writes one sample, its labels in the order of the metric's.
-    fn write(&mut self, labels: &[&str], write: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result) {
-        debug_assert_eq!(labels.len(), self.metric.labels.len(), "labels of {}", self.metric.name);
-        let labels: Vec<(&str, &str)> = self.metric.labels.iter().copied().zip(labels.iter().copied()).collect();
-        if self.result.is_ok() {
-            self.result = if labels.is_empty() {
-                write(&mut self.encoder)
-            } else {
-                self.encoder.encode_family(&labels).and_then(|mut encoder| write(&mut encoder))
-            };
+impl Samples<'_, '_> {
+    /// A sample of a counter of whole things, its labels in the order of the metric's.
+    fn count(&mut self, labels: &[&str], count: u64) {
+        match &mut self.sums {
+            Some(sums) => sums.add(labels, count as f64, self.writer),
+            None => self.writer.count(labels, count),
         }
     }
 
-    fn count(&mut self, labels: &[&str], count: impl EncodeCounterValue) {
-        self.write(labels, |encoder| encoder.encode_counter::<NoLabelSet, _, f64>(&count, None));
+    /// A sample of a counter of a quantity, such as seconds.
+    fn quantity(&mut self, labels: &[&str], quantity: f64) {
+        match &mut self.sums {
+            Some(sums) => sums.add(labels, quantity, self.writer),
+            None => self.writer.quantity(labels, quantity),
+        }
     }
 
-    /// Writes a gauge; what is not known is left out rather than written as zero.
+    /// A sample of a gauge. A value that is not known is left out rather than written as zero.
     fn gauge(&mut self, labels: &[&str], value: impl Into<Option<f64>>) {
         if let Some(value) = value.into().filter(|value| value.is_finite()) {
-            self.write(labels, |encoder| encoder.encode_gauge(&value));
+            self.quantity(labels, value);
         }
     }
 
     fn histogram(&mut self, labels: &[&str], latencies: &Latencies) {
-        let (sum, count) = (latencies.sum.as_secs_f64(), latencies.count);
         let bounds = Latencies::BOUNDS.into_iter().chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> = bounds.zip(latencies.buckets).collect();
-        self.write(labels, |encoder| encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None));
+        self.writer.histogram(labels, latencies.sum.as_secs_f64(), bounds.zip(latencies.buckets));
+    }
+
+    fn finish(self) {
+        if let Some(sums) = self.sums {
+            sums.write(self.writer);
+        }
     }
 }
 
@@ -117,7 +138,14 @@ mod tests {
     use crate::fleet::Fleet as _;
 
     fn scrape() -> String {
-        encode(Readiness::Ready, fleet().snapshot())
+        scrape_of(BackendMetrics::All)
+    }
+
+    fn scrape_of(backends: BackendMetrics) -> String {
+        let scrape = Scrape { readiness: Readiness::Ready, snapshot: fleet().snapshot(), backends };
+        let mut whole = text::Whole::default();
+        encode(&scrape, &mut whole).unwrap();
+        String::from_utf8(whole.0).unwrap()
     }
 
     #[test]
@@ -128,7 +156,7 @@ mod tests {
         let expected: Vec<String> = metrics()
             .map(|metric| {
                 let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-                let kind = metric.kind.as_str();
+                let kind = metric.kind.name();
                 format!("| `plimsoll_{}` | {kind} | {} | {} |", metric.name, labels.join(", "), metric.help)
             })
             .collect();
@@ -140,7 +168,7 @@ mod tests {
         let text = scrape();
         for metric in metrics() {
             let name = match metric.kind {
-                MetricType::Histogram => format!("plimsoll_{}_count", metric.name),
+                Kind::Histogram => format!("plimsoll_{}_count", metric.name),
                 _ => format!("plimsoll_{}", metric.name),
             };
             let has_sample = text
@@ -215,5 +243,44 @@ mod tests {
             text.contains(&format!("plimsoll_backend_utilization_ratio{{cluster=\"web\",backend=\"{backend}\"}}"))
         };
         assert!(has("127.0.0.1:1") && !has("[::1]:4"), "{text}");
+    }
+
+    /// A dashboard that sums over backends shows the same for both settings.
+    #[test]
+    fn aggregate_has_the_sums_over_backends_and_nothing_of_one() {
+        let (all, aggregate) = (scrape(), scrape_of(BackendMetrics::Aggregate));
+        assert!(!aggregate.contains("backend=\""), "{aggregate}");
+        let sum = |text: &str, name: &str, label: &str| -> f64 {
+            let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.contains(label));
+            lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+        };
+        for (name, label) in [
+            ("plimsoll_requests_total", "result=\"2xx\""),
+            ("plimsoll_requests_total", "result=\"timed-out\""),
+            ("plimsoll_failures_total", ""),
+            ("plimsoll_in_flight_requests", ""),
+            ("plimsoll_backend_state", "state=\"healthy\""),
+            ("plimsoll_backend_qps", ""),
+            ("plimsoll_backend_connections_opened_total", ""),
+        ] {
+            let lines = aggregate.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.contains(label));
+            assert_eq!(lines.count(), 1, "{name} {label} in\n{aggregate}");
+            assert_eq!(sum(&aggregate, name, label), sum(&all, name, label), "{name} {label}");
+        }
+        assert!(!aggregate.contains("plimsoll_backend_utilization_ratio"), "a sum of ratios says nothing");
+        let others = |text: &str| -> Vec<String> {
+            let of_backends = [
+                "plimsoll_requests",
+                "plimsoll_failures",
+                "plimsoll_in_flight",
+                "plimsoll_backend_",
+                "plimsoll_load_reports",
+                "plimsoll_malformed",
+            ];
+            let is_other =
+                |line: &&str| !of_backends.iter().any(|name| line.contains(name)) && !line.contains("_process_");
+            text.lines().filter(is_other).map(str::to_owned).collect()
+        };
+        assert_eq!(others(&aggregate), others(&all), "everything else is the same");
     }
 }

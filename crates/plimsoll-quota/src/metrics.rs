@@ -3,15 +3,9 @@
 //! Customers are many, so each metric of a customer is for the [`TOP`] with the highest demand. Groups have metrics of
 //! their own: a sum over customers has no request twice.
 
-use std::fmt;
-
-use plimsoll::tls::HandshakeFailure;
+use plimsoll_admin::{MetricKind, MetricWriter, MetricsText};
 use plimsoll_core::Criticality;
 use plimsoll_core::quota::Cut;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
 
 use crate::name::Kind;
 use crate::service::{Counts, CustomerView};
@@ -21,14 +15,34 @@ use crate::tls::Ports;
 /// Customers of each service that have metrics.
 const TOP: usize = 50;
 
+/// The prefix of all names.
+const PREFIX: &str = "plimsoll_quota_";
+
 /// All metrics.
-pub(crate) fn encode(services: &Services, tls: Option<&Ports>) -> String {
-    let mut registry = Registry::with_prefix("plimsoll_quota");
-    registry.register_collector(Box::new(Scrape::of(services)));
-    registry.register_collector(Box::new(Handshakes(tls.map(Ports::failed).unwrap_or_default())));
-    let mut out = String::new();
-    text::encode(&mut out, &registry).expect("writing to a string does not fail");
-    out
+pub(crate) fn encode(services: &Services, tls: Option<&Ports>) -> Vec<u8> {
+    let mut text = MetricsText::default();
+    let mut writer = MetricWriter::new(&mut text);
+    let scrape = Scrape::of(services);
+    for metric in METRICS {
+        writer.begin(PREFIX, metric.name, metric.kind, metric.labels, metric.help);
+        for seen in &scrape.0 {
+            for (labels, value) in (metric.samples)(seen) {
+                let values: Vec<&str> = std::iter::once(&seen.name).chain(&labels).map(String::as_str).collect();
+                match metric.kind {
+                    // All of them count whole things.
+                    MetricKind::Counter => writer.count(&values, value as u64),
+                    _ => writer.quantity(&values, value),
+                }
+            }
+        }
+    }
+    let (name, help) = FAILED_HANDSHAKES;
+    writer.begin(PREFIX, name, MetricKind::Counter, &["reason"], help);
+    for (failure, count) in tls.map(Ports::failed).unwrap_or_default() {
+        writer.count(&[failure.name()], count);
+    }
+    writer.finish().expect("a text in memory takes all parts");
+    text.0
 }
 
 /// A service at one time.
@@ -68,7 +82,7 @@ type Sample = (Vec<String>, f64);
 /// A metric: name, kind, labels, help, and its samples of a service.
 struct Metric {
     name: &'static str,
-    kind: MetricType,
+    kind: MetricKind,
     labels: &'static [&'static str],
     help: &'static str,
     samples: fn(&Seen) -> Vec<Sample>,
@@ -77,28 +91,28 @@ struct Metric {
 const METRICS: &[Metric] = &[
     Metric {
         name: "tasks",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service"],
         help: "Tasks with a lease",
         samples: |seen| vec![(Vec::new(), f64::from(seen.tasks))],
     },
     Metric {
         name: "overloaded_tasks",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service"],
         help: "Tasks that lack CPU for some requests",
         samples: |seen| vec![(Vec::new(), f64::from(seen.overloaded))],
     },
     Metric {
         name: "unsure",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service"],
         help: "1 while tasks may hold rates that this server does not know",
         samples: |seen| vec![(Vec::new(), f64::from(u8::from(seen.is_unsure)))],
     },
     Metric {
         name: "streams_total",
-        kind: MetricType::Counter,
+        kind: MetricKind::Counter,
         labels: &["service", "result"],
         help: "Streams of tasks: joined, refused to a certificate, and ended for an error of the task",
         samples: |seen| {
@@ -109,7 +123,7 @@ const METRICS: &[Metric] = &[
     },
     Metric {
         name: "limit_changes_total",
-        kind: MetricType::Counter,
+        kind: MetricKind::Counter,
         labels: &["service", "result"],
         help: "Changes of limits: in force, and refused since tasks lost their streams with them",
         samples: |seen| {
@@ -121,84 +135,84 @@ const METRICS: &[Metric] = &[
     },
     Metric {
         name: "reports_total",
-        kind: MetricType::Counter,
+        kind: MetricKind::Counter,
         labels: &["service"],
         help: "Reports of tasks",
         samples: |seen| vec![(Vec::new(), seen.counts.reports as f64)],
     },
     Metric {
         name: "assignments_total",
-        kind: MetricType::Counter,
+        kind: MetricKind::Counter,
         labels: &["service"],
         help: "Assignments to tasks",
         samples: |seen| vec![(Vec::new(), seen.counts.assignments as f64)],
     },
     Metric {
         name: "limit_cpus",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "customer"],
         help: "Limit of a customer over all tasks",
         samples: |seen| limits(seen, &seen.customers),
     },
     Metric {
         name: "offered_cpus",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "customer", "criticality"],
         help: "Demand of a customer over all tasks, refused requests included",
         samples: |seen| offered(seen, &seen.customers),
     },
     Metric {
         name: "used_cpus",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "customer"],
         help: "Costs of admitted requests of a customer over all tasks, by the last reports",
         samples: |seen| used(seen, &seen.customers),
     },
     Metric {
         name: "held_cpus",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "customer"],
         help: "Sum of the rates that tasks may be using",
         samples: |seen| held(seen, &seen.customers),
     },
     Metric {
         name: "cut",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "customer", "criticality"],
         help: "Part of the criticality that is admitted; all below it are refused. Absent: no cut",
         samples: |seen| cuts(&seen.customers),
     },
     Metric {
         name: "group_limit_cpus",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "group"],
         help: "Limit of a group over all tasks",
         samples: |seen| limits(seen, &seen.groups),
     },
     Metric {
         name: "group_offered_cpus",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "group", "criticality"],
         help: "Demand of a group over all tasks, without requests that limits of its customers refuse",
         samples: |seen| offered(seen, &seen.groups),
     },
     Metric {
         name: "group_used_cpus",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "group"],
         help: "Costs of admitted requests of a group over all tasks, by the last reports",
         samples: |seen| used(seen, &seen.groups),
     },
     Metric {
         name: "group_held_cpus",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "group"],
         help: "Sum of the rates of a group that tasks may be using",
         samples: |seen| held(seen, &seen.groups),
     },
     Metric {
         name: "group_cut",
-        kind: MetricType::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["service", "group", "criticality"],
         help: "The same as the cut of a customer",
         samples: |seen| cuts(&seen.groups),
@@ -238,48 +252,9 @@ fn by_name(of: &[CustomerView], value: impl Fn(&CustomerView) -> Option<f64>) ->
     of.iter().filter_map(|of| Some((vec![of.name.shown()], value(of)?))).collect()
 }
 
-impl Collector for Scrape {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for metric in METRICS {
-            let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
-            let mut encoder = encoder.encode_descriptor(name, metric.help, None, metric.kind)?;
-            for seen in &self.0 {
-                for (labels, value) in (metric.samples)(seen) {
-                    let values = std::iter::once(&seen.name).chain(&labels);
-                    let labels: Vec<(&str, &str)> =
-                        metric.labels.iter().copied().zip(values.map(String::as_str)).collect();
-                    write(&mut encoder, metric.kind, &labels, value)?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Failed handshakes, by reason. They are for no service.
-#[derive(Debug)]
-struct Handshakes(Vec<(HandshakeFailure, u64)>);
-
 const FAILED_HANDSHAKES: (&str, &str) =
-    ("failed_handshakes", "TLS connections that ended before their first request, at both addresses");
-
-impl Collector for Handshakes {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (name, help) = FAILED_HANDSHAKES;
-        let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        self.0.iter().try_for_each(|(failure, count)| {
-            write(&mut encoder, MetricType::Counter, &[("reason", failure.name())], *count as f64)
-        })
-    }
-}
-
-fn write(encoder: &mut MetricEncoder<'_>, kind: MetricType, labels: &[(&str, &str)], value: f64) -> fmt::Result {
-    let mut encoder = encoder.encode_family(&labels)?;
-    match kind {
-        MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, f64>(&value, None),
-        _ => encoder.encode_gauge(&value),
-    }
-}
+    ("failed_handshakes_total", "TLS connections that ended before their first request, at both addresses");
 
 #[cfg(test)]
 mod tests {
@@ -296,11 +271,11 @@ mod tests {
             .iter()
             .map(|metric| {
                 let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-                let (name, kind, help) = (metric.name, metric.kind.as_str(), metric.help);
+                let (name, kind, help) = (metric.name, metric.kind.name(), metric.help);
                 format!("| `plimsoll_quota_{name}` | {kind} | {} | {help} |", labels.join(", "))
             })
             .chain([format!(
-                "| `plimsoll_quota_{}_total` | counter | `reason` | {} |",
+                "| `plimsoll_quota_{}` | counter | `reason` | {} |",
                 FAILED_HANDSHAKES.0, FAILED_HANDSHAKES.1
             )])
             .collect();

@@ -1,7 +1,6 @@
 //! Batch work: what waits, what is at backends, and what was turned away.
 
-use prometheus_client::metrics::MetricType;
-
+use super::text::Kind;
 use super::{Metric, Samples, Scrape};
 use crate::snapshot::BatchSnapshot;
 
@@ -14,7 +13,7 @@ fn batches(scrape: &Scrape, mut each: impl FnMut(&str, &BatchSnapshot)) {
     }
 }
 
-fn gauges(scrape: &Scrape, out: &mut Samples<'_>, value: impl Fn(&BatchSnapshot) -> Option<f64>) {
+fn gauges(scrape: &Scrape, out: &mut Samples<'_, '_>, value: impl Fn(&BatchSnapshot) -> Option<f64>) {
     batches(scrape, |listener, batch| out.gauge(&[listener], value(batch)));
 }
 
@@ -22,7 +21,7 @@ fn gauges(scrape: &Scrape, out: &mut Samples<'_>, value: impl Fn(&BatchSnapshot)
 pub(super) static BATCH: &[Metric] = &[
     Metric {
         name: "batch_queued_requests",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["listener", "criticality"],
         help: "Batch requests waiting for credit",
         fill: |s, out| {
@@ -35,42 +34,42 @@ pub(super) static BATCH: &[Metric] = &[
     },
     Metric {
         name: "batch_active_requests",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: LISTENER,
         help: "Batch requests at backends",
         fill: |s, out| gauges(s, out, |batch| Some(f64::from(batch.active))),
     },
     Metric {
         name: "batch_credit",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: LISTENER,
         help: "Batch requests allowed at backends now, from 1 to max_active",
         fill: |s, out| gauges(s, out, |batch| Some(batch.credit)),
     },
     Metric {
         name: "batch_connections",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: LISTENER,
         help: "Connections to backends for batch work, idle ones included",
         fill: |s, out| gauges(s, out, |batch| Some(batch.connections as f64)),
     },
     Metric {
         name: "batch_utilization_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: LISTENER,
         help: "Mean reported utilization of backends, which sets the credit; each counts at most as four times the target; no sample without reports",
         fill: |s, out| gauges(s, out, |batch| batch.utilization),
     },
     Metric {
         name: "batch_requeued_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: LISTENER,
         help: "Times that a batch request returned to the queue because no backend accepted it",
         fill: |s, out| batches(s, |listener, batch| out.count(&[listener], batch.requeued)),
     },
     Metric {
         name: "batch_turned_away_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["listener", "reason"],
         help: "Batch requests rejected because the queue was full, or expired in the queue",
         fill: |s, out| {

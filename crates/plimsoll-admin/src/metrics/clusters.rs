@@ -1,18 +1,17 @@
 //! Clusters and their backends, in the order in which a request meets what is counted.
 
+use super::text::Kind;
+use super::{Metric, Samples, Scrape};
+use crate::discovery::Changes;
+use crate::shedding;
+use crate::snapshot::InboundSnapshot;
+use crate::view::utilization_spread;
 use plimsoll::client::{BackendCounts, BackendView, ClusterView, NoRetryReason};
 use plimsoll::discover::{Census, Freshness, OverrideKind};
 use plimsoll_core::health::State;
 use plimsoll_core::shedding::{Summary, Verdict};
 use plimsoll_core::signal::Signal;
 use plimsoll_core::{Criticality, LoadReport, LocalitySnapshot, Rejection, Speed};
-use prometheus_client::metrics::MetricType;
-
-use super::{Metric, Samples, Scrape};
-use crate::discovery::Changes;
-use crate::shedding;
-use crate::snapshot::InboundSnapshot;
-use crate::view::utilization_spread;
 
 const CLUSTER: &[&str] = &["cluster"];
 const BACKEND: &[&str] = &["cluster", "backend"];
@@ -41,7 +40,7 @@ fn gates(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot)) {
 }
 
 /// A count of a cluster by criticality.
-fn by_criticality(out: &mut Samples<'_>, cluster: &str, counts: [u64; Criticality::ALL.len()]) {
+fn by_criticality(out: &mut Samples<'_, '_>, cluster: &str, counts: [u64; Criticality::ALL.len()]) {
     for (criticality, count) in Criticality::ALL.into_iter().zip(counts) {
         out.count(&[cluster, criticality.name()], count);
     }
@@ -73,7 +72,7 @@ fn accounts(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot, &Summa
 pub(super) static CLUSTERS: &[Metric] = &[
     Metric {
         name: "admission_requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "criticality", "decision"],
         help: "Decisions of the gate of a cluster with `inbound`: admitted, or the reason for shedding",
         fill: |s, out| {
@@ -86,7 +85,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "customer_requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "customer", "decision"],
         help: "Decisions of the gate by customer; customers that the configuration does not name count as `other`",
         fill: |s, out| {
@@ -99,7 +98,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "admission_cost_seconds_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "criticality", "decision"],
         help: "Expected CPU cost of requests by the gate's decision; a dry run counts requests that it would shed as shed only",
         fill: |s, out| {
@@ -108,7 +107,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
                     let shed = Rejection::REPORTED.iter().zip(&class.shed).filter(|(_, tally)| tally.requests > 0);
                     let shed = shed.map(|(reason, tally)| (reason.name(), tally.cost));
                     for (decision, cost) in std::iter::once(("admitted", class.admitted.cost)).chain(shed) {
-                        out.count(&[cluster, criticality.name(), decision], cost);
+                        out.quantity(&[cluster, criticality.name(), decision], cost);
                     }
                 }
             });
@@ -116,20 +115,20 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "offered_cost_seconds_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "criticality"],
         help: "Expected CPU cost of all requests that reached the gate of a cluster with `inbound`",
         fill: |s, out| {
             accounts(s, |cluster, _, summary| {
                 for (criticality, class) in Criticality::ALL.into_iter().zip(&summary.total) {
-                    out.count(&[cluster, criticality.name()], class.offered.cost);
+                    out.quantity(&[cluster, criticality.name()], class.offered.cost);
                 }
             });
         },
     },
     Metric {
         name: "retried_requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "criticality"],
         help: "Requests at the gate that say that they are retries",
         fill: |s, out| {
@@ -142,7 +141,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "throttling_verdict",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["cluster", "verdict"],
         help: "1 for the verdict of the shedding report of a cluster with `inbound`, 0 for the others",
         fill: |s, out| {
@@ -155,7 +154,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "throttling_verdict_seconds",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Time since this verdict began",
         fill: |s, out| {
@@ -164,7 +163,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "throttled_seconds",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Time that the gate has been shedding without a pause of five minutes; 0 while it sheds nothing",
         fill: |s, out| {
@@ -175,42 +174,42 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "inbound_capacity_cpus",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "CPUs that the protected process can use, in reference CPUs",
         fill: |s, out| accounts(s, |cluster, gate, _| out.gauge(&[cluster], gate.capacity)),
     },
     Metric {
         name: "inbound_enough_cpus",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "CPUs that would have been enough since shedding began; no sample while nothing is shed or the figure is not known, such as in the first ten minutes",
         fill: |s, out| accounts(s, |cluster, _, summary| out.gauge(&[cluster], summary.enough)),
     },
     Metric {
         name: "inbound_process_seen",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "1 while the protected process is found and can be measured",
         fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], f64::from(u8::from(gate.cpus.is_some())))),
     },
     Metric {
         name: "inbound_process_cpus",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "CPU usage of the protected process and its children, in reference CPUs",
         fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], gate.cpus)),
     },
     Metric {
         name: "inbound_machine_speed_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Speed of the machine of the protected process, relative to the reference core",
         fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], shedding::speed(gate).as_f64())),
     },
     Metric {
         name: "inbound_signal_load",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["cluster", "signal"],
         help: "Load of the protected process by signal; 1 is the most that it can bear",
         fill: |s, out| {
@@ -221,7 +220,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "inbound_binding_signal",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["cluster", "signal"],
         help: "1 for the signal that caused shedding in the last second, 0 for the others",
         fill: |s, out| {
@@ -235,7 +234,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "unserved_requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "reason"],
         help: "Requests sent to no backend because all were at their limit (saturated) or none was usable (no-backend)",
         fill: |s, out| {
@@ -247,14 +246,14 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "preempted_requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Requests ended because their client was slow while other requests waited for a slot",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.preempted)),
     },
     Metric {
         name: "throttled_requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "criticality"],
         help: "Requests throttled before they were sent, because backends shed most requests of this criticality",
         fill: |s, out| {
@@ -263,7 +262,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "throttle_held_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["cluster", "criticality"],
         help: "Share of requests of this criticality that is throttled now",
         fill: |s, out| {
@@ -276,7 +275,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "spill_shed_requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "criticality"],
         help: "Requests shed before they were sent, because no locality had headroom",
         fill: |s, out| {
@@ -289,49 +288,49 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "locality_requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: LOCALITY,
         help: "Attempts sent to a locality",
         fill: |s, out| localities(s, |labels, l| out.count(&labels, l.requests)),
     },
     Metric {
         name: "locality_utilization_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: LOCALITY,
         help: "Mean utilization that healthy backends of a locality reported in the last seconds; each counts at most as 1, or as twice the median if that is more",
         fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.locality.utilization)),
     },
     Metric {
         name: "locality_sent_qps",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: LOCALITY,
         help: "Requests per second sent to a locality by this process in the last seconds",
         fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.standing.sent)),
     },
     Metric {
         name: "locality_room_qps",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: LOCALITY,
         help: "Requests per second that a locality can take from this process; no sample without a bound",
         fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.standing.room)),
     },
     Metric {
         name: "locality_drained",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: LOCALITY,
         help: "1 while a locality gets no requests because too few of its backends are healthy",
         fill: |s, out| localities(s, |labels, l| out.gauge(&labels, f64::from(u8::from(l.standing.is_drained)))),
     },
     Metric {
         name: "known_backends",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Backends of the cluster, those outside the subset included",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.known as f64)),
     },
     Metric {
         name: "backend_overrides",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["cluster", "kind"],
         help: "Changes of single backends by hand that are in force: added, removed, weight, drained",
         fill: |s, out| {
@@ -345,14 +344,14 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "discovery_info",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["cluster", "kind", "source"],
         help: "Always 1, with the kind and the description of the source of backends as labels",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name, c.discovery.kind, &c.discovery.source], 1.0)),
     },
     Metric {
         name: "discovery_backends",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["cluster", "state"],
         help: "Backends by the source, without changes by hand: ready, held (missing after a sudden loss), draining, starting",
         fill: |s, out| {
@@ -367,7 +366,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "discovery_changes_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "reason"],
         help: "Changes of backends by the source: added, changed, removed, drained, held, expired (removed at the end of a hold)",
         fill: |s, out| {
@@ -380,28 +379,28 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "discovery_errors_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Errors of the source of backends; the backends stay",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.discovery.counts.errors)),
     },
     Metric {
         name: "discovery_empty_lists_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Empty lists of the source that had no effect (`on_empty`)",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.discovery.counts.empty)),
     },
     Metric {
         name: "discovery_failing",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "1 while the last answer of the source was an error",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], f64::from(u8::from(c.discovery.is_failing)))),
     },
     Metric {
         name: "discovery_static_failing",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "1 while a name in `backends` beside the source fails; its backends stay",
         fill: |s, out| {
@@ -410,7 +409,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "discovery_stale",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "1 while a saved list from `state_dir` is in force, since the source has not answered yet",
         fill: |s, out| {
@@ -422,7 +421,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "discovery_answer_age_seconds",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Time since the last list of the source; a source that answers on changes only is old while nothing changes",
         fill: |s, out| {
@@ -431,21 +430,21 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "waiting_requests",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Requests waiting now because all backends are at their limit of active requests",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.waiting as f64)),
     },
     Metric {
         name: "flow_control_waits_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Requests that waited because all backends were at their limit of active requests",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.waited)),
     },
     Metric {
         name: "requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "backend", "result"],
         help: "Attempts by result: the class of the status, or the reason for no response",
         fill: |s, out| {
@@ -456,28 +455,28 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "failures_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: BACKEND,
         help: "Requests that count as failures for load balancing, by HTTP or gRPC status",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.snapshot.failures)),
     },
     Metric {
         name: "further_attempts_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Attempts at another backend after an attempt that sent nothing",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.further_attempts)),
     },
     Metric {
         name: "replayed_requests_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Requests sent again because a kept-alive connection had just closed",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.replayed)),
     },
     Metric {
         name: "retries_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "reason", "outcome"],
         help: "Retries by reason and outcome",
         fill: |s, out| {
@@ -491,7 +490,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "retries_denied_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "reason"],
         help: "Failed requests that were not retried, by the reason against a retry",
         fill: |s, out| {
@@ -504,49 +503,49 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "hedges_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Hedges: requests sent to a second backend while the first was slow",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.hedges.sent)),
     },
     Metric {
         name: "hedges_won_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Hedges that responded before the first backend",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.hedges.won)),
     },
     Metric {
         name: "hedges_denied_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Hedges denied because the retry budget was exhausted",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.hedges.denied)),
     },
     Metric {
         name: "retry_budget_used_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Share of the retry budget in use; 1 is exhausted",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.restraint.budget_used.as_f64())),
     },
     Metric {
         name: "latency_seconds",
-        kind: MetricType::Histogram,
+        kind: Kind::Histogram,
         labels: CLUSTER,
         help: "Time from the end of a request (the last part sent, while its body is open) to the head of its response",
         fill: |s, out| clusters(s, |c| out.histogram(&[&c.name], &c.counts.latency)),
     },
     Metric {
         name: "in_flight_requests",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: BACKEND,
         help: "Requests in flight at a backend",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, f64::from(b.snapshot.active))),
     },
     Metric {
         name: "backend_state",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["cluster", "backend", "state"],
         help: "1 for the state of a backend, 0 for the others",
         fill: |s, out| {
@@ -559,7 +558,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "backend_transitions_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["cluster", "state", "reason"],
         help: "State changes of backends by new state and reason",
         fill: |s, out| {
@@ -572,49 +571,49 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "panics_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: CLUSTER,
         help: "Times that too few backends were healthy, so that unhealthy ones became usable too (panic threshold)",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.panics)),
     },
     Metric {
         name: "backend_weight_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: BACKEND,
         help: "Share of requests that the policy intends for a backend, relative to the mean",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.snapshot.weight)),
     },
     Metric {
         name: "backend_utilization_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: BACKEND,
         help: "Utilization reported by a backend; 1 is full",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).and_then(|load| load.utilization()))),
     },
     Metric {
         name: "backend_qps",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: BACKEND,
         help: "Requests per second reported by a backend, over all of its clients",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).map(|load| load.qps))),
     },
     Metric {
         name: "backend_eps",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: BACKEND,
         help: "Failures per second reported by a backend, over all of its clients",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).map(|load| load.eps))),
     },
     Metric {
         name: "backend_speed_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: BACKEND,
         help: "Speed of a backend's machine relative to the reference core, by its report or its source; no sample without either",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.speed().map(Speed::as_f64))),
     },
     Metric {
         name: "backend_latency_seconds",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: BACKEND,
         help: "Recent peak latency of a backend, which decays by half in 7 s; used by `peak-ewma`",
         fill: |s, out| {
@@ -623,21 +622,21 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "backend_error_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: BACKEND,
         help: "Share of failures among recent requests to a backend",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.snapshot.error_share)),
     },
     Metric {
         name: "utilization_max_over_mean_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Spread: largest reported utilization of a healthy backend divided by the mean; 1 is even",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).map(|spread| spread.max_over_mean))),
     },
     Metric {
         name: "utilization_max_over_min_ratio",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Spread: largest reported utilization of a healthy backend divided by the smallest; 1 is even",
         fill: |s, out| {
@@ -646,42 +645,42 @@ pub(super) static CLUSTERS: &[Metric] = &[
     },
     Metric {
         name: "utilization_waste_backends",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Waste: capacity unused by the others when the most loaded healthy backend is full, in backends",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).map(|spread| spread.waste))),
     },
     Metric {
         name: "load_reports_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: BACKEND,
         help: "Load reports received",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.reports)),
     },
     Metric {
         name: "malformed_load_reports_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: BACKEND,
         help: "Malformed load reports, ignored",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.malformed_reports)),
     },
     Metric {
         name: "backend_connections",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: BACKEND,
         help: "Open connections to a backend",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.counts.connections_open() as f64)),
     },
     Metric {
         name: "backend_connections_opened_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: BACKEND,
         help: "Connections opened to a backend",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.connections_opened)),
     },
     Metric {
         name: "backend_connections_failed_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: BACKEND,
         help: "Failed attempts to connect to a backend",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.connections_failed)),

@@ -1,8 +1,7 @@
 //! The process itself: its configuration, and what it takes of its machine.
 
-use prometheus_client::metrics::MetricType;
-
 use super::Metric;
+use super::text::Kind;
 use crate::fleet::Readiness;
 use crate::process;
 
@@ -10,7 +9,7 @@ use crate::process;
 pub(super) static PROCESS: &[Metric] = &[
     Metric {
         name: "reloads_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &["result"],
         help: "Reloads of the configuration: taken, or refused because of an error",
         fill: |s, out| {
@@ -20,77 +19,77 @@ pub(super) static PROCESS: &[Metric] = &[
     },
     Metric {
         name: "access_log_dropped_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &[],
         help: "Access log lines dropped because they could not be written fast enough",
         fill: |s, out| out.count(&[], s.snapshot.access_log_dropped),
     },
     Metric {
         name: "stale_answers",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &[],
         help: "Stored answers of backends, to be sent in place of errors",
         fill: |s, out| out.gauge(&[], s.snapshot.stale_answers.entries as f64),
     },
     Metric {
         name: "stale_answers_bytes",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &[],
         help: "Memory used by stored answers",
         fill: |s, out| out.gauge(&[], s.snapshot.stale_answers.bytes as f64),
     },
     Metric {
         name: "ready",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &[],
         help: "1 while the proxy accepts new requests",
         fill: |s, out| out.gauge(&[], f64::from(u8::from(s.readiness == Readiness::Ready))),
     },
     Metric {
         name: "build_info",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &["version"],
         help: "Always 1, with the version as label",
         fill: |_, out| out.gauge(&[env!("CARGO_PKG_VERSION")], 1.0),
     },
     Metric {
         name: "process_cpu_seconds_total",
-        kind: MetricType::Counter,
+        kind: Kind::Counter,
         labels: &[],
         help: "CPU time of the process, user and system",
-        fill: |_, out| out.count(&[], process::cpu_seconds()),
+        fill: |_, out| out.quantity(&[], process::cpu_seconds()),
     },
     Metric {
         name: "process_resident_memory_bytes",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &[],
         help: "Resident memory of the process",
         fill: |_, out| out.gauge(&[], process::resident_bytes().map(|bytes| bytes as f64)),
     },
     Metric {
         name: "process_max_memory_bytes",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &[],
         help: "Memory limit of the process, from `max_memory`",
         fill: |s, out| out.gauge(&[], s.snapshot.pressure.max_memory_bytes.map(|bytes| bytes as f64)),
     },
     Metric {
         name: "process_open_descriptors",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &[],
         help: "Open file descriptors",
         fill: |s, out| out.gauge(&[], s.snapshot.pressure.open_descriptors.map(|count| count as f64)),
     },
     Metric {
         name: "process_max_descriptors",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &[],
         help: "Limit of open file descriptors",
         fill: |s, out| out.gauge(&[], s.snapshot.pressure.max_descriptors.map(|count| count as f64)),
     },
     Metric {
         name: "pressure_level",
-        kind: MetricType::Gauge,
+        kind: Kind::Gauge,
         labels: &[],
         help: "Pressure on memory and descriptors: 0 is normal, 1 closes idle connections, 2 refuses new work",
         fill: |s, out| out.gauge(&[], f64::from(s.snapshot.pressure.level)),
