@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll::client::Cluster;
 use plimsoll_admin::{
-    BackendOrder, BatchSnapshot, ClusterSnapshot, Control, Declined, Explained, Fleet, FleetSnapshot, InboundSnapshot,
-    ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot, Missing, Obeyed, Pending, PressureSnapshot,
-    ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Unserved, UpgradeView, Wanted,
+    BackendMetrics, BackendOrder, BatchSnapshot, ClusterSnapshot, Control, Declined, Explained, Fleet, FleetSnapshot,
+    InboundSnapshot, ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot, Missing, Obeyed, Pending,
+    PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Unserved, UpgradeView, Wanted,
 };
 use plimsoll_core::health::State;
 use plimsoll_proxy::{
@@ -130,6 +130,13 @@ impl Fleet for ProxyFleet {
             access_log_dropped: self.proxy.access_log_dropped(),
             pressure: pressure(self.proxy.pressure()),
             stale_answers: stale_answers(self.proxy.stale_answers()),
+        }
+    }
+
+    fn backend_metrics(&self) -> BackendMetrics {
+        match self.proxy.config().backend_metrics() {
+            plimsoll_proxy::config::BackendMetrics::All => BackendMetrics::All,
+            plimsoll_proxy::config::BackendMetrics::Aggregate => BackendMetrics::Aggregate,
         }
     }
 

@@ -23,6 +23,7 @@ const VALUES: &[&str] = &[
     "false",
     "\"1.3\"",
     "\"human\"",
+    "\"aggregate\"",
     "\"rfc7239\"",
     "\"sheddable\"",
     "\"p2c\"",

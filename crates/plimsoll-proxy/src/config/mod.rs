@@ -16,6 +16,7 @@ mod address;
 mod address_help;
 mod admin_host;
 mod answer;
+mod backend_metrics;
 mod check;
 mod cluster;
 mod criticality;
@@ -57,6 +58,7 @@ use std::sync::Arc;
 pub use access_log::{AccessLog, LogFormat, LogPath};
 pub use address::{Backend, BackendAddress};
 pub use answer::Answer;
+pub use backend_metrics::BackendMetrics;
 pub use check::at_arguments;
 pub use cluster::Cluster;
 pub use customer::{CustomerLimits, CustomerName};
@@ -192,6 +194,12 @@ impl Config {
     #[must_use]
     pub fn admin(&self) -> Option<SocketAddr> {
         self.raw.admin.listen
+    }
+
+    /// The metrics of single backends.
+    #[must_use]
+    pub fn backend_metrics(&self) -> BackendMetrics {
+        self.raw.admin.backend_metrics
     }
 
     /// Whether the admin API may be asked for under this name; in lower case and without a port.

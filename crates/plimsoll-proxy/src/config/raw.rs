@@ -11,6 +11,7 @@ use plimsoll_config::{Effect, List, SpanOrOff, table};
 
 use super::access_log::AccessLog;
 use super::admin_host::ADMIN_HOST;
+use super::backend_metrics::{BACKEND_METRICS, BackendMetrics};
 use super::cluster::Cluster;
 use super::customer::CustomerLimits;
 use super::degraded::StaleAnswers;
@@ -76,6 +77,9 @@ table! {
         /// The names under which they may be asked for, beside addresses and that of the machine.
         pub(super) hosts: Vec<HostPattern> = Vec::new(), value_as(List(ADMIN_HOST)),
             Effect::Applied("from the next request to the admin API on");
+        /// The metrics of single backends.
+        pub(super) backend_metrics: BackendMetrics = BackendMetrics::All, value_as(BACKEND_METRICS),
+            Effect::Applied("from the next scrape on");
     }
     OFF = "listen = \"off\"";
 }
