@@ -31,6 +31,7 @@ use crate::fleet::{BackendOrder, Fleet, Readiness};
 use crate::host;
 use crate::metrics::text::Parts as MetricParts;
 use crate::metrics::{self, Scrape};
+use crate::page;
 use crate::shedding::{SheddingView, Windows};
 use crate::snapshot::ClusterSnapshot;
 use crate::view::{BackendView, BatchView, ClusterView, SwitchedView};
@@ -50,7 +51,7 @@ pub(crate) type Shared = Arc<dyn Fleet>;
 pub fn router(fleet: Arc<dyn Fleet>) -> Router {
     PAGES
         .iter()
-        .fold(Router::new(), |router, page| router.route(page.path(), (page.route)()))
+        .fold(page::router(), |router, page| router.route(page.path(), (page.route)()))
         .fallback(async |uri: Uri| {
             let error = format!("there is no page {:?}", uri.path());
             Problem::new(StatusCode::NOT_FOUND, error, "GET / lists all pages")

@@ -6,7 +6,8 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /` | the index of all pages, as text or as JSON |
+//! | `GET /` | the index of all pages, as text or as JSON; a browser is sent to the live page |
+//! | `GET /live/` | the live page |
 //! | `GET /metrics` | all metrics, in the OpenMetrics text format, see `docs/metrics.md` |
 //! | `GET /healthz` | 200 while the process runs |
 //! | `GET /readyz` | 200 while it takes requests, 503 with the reason otherwise |
@@ -48,6 +49,7 @@ mod fleet;
 mod host;
 mod live;
 mod metrics;
+mod page;
 mod process;
 mod round;
 mod serve;
@@ -61,6 +63,7 @@ pub mod parts {
     pub use crate::api::client::{Client, check};
     pub use crate::api::{Called, no_foreign_page};
     pub use crate::live::{MAX_VIEWERS, Subject, Viewers, event};
+    pub use crate::page::{PATH as PAGE_PATH, for_browser, router as page_router};
     pub use crate::serve::{Lease, serve_router, serve_router_tls};
 }
 

@@ -3,13 +3,14 @@
 
 use std::fmt::Write as _;
 
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use serde::Serialize;
 
 use super::answer::Form;
 use super::{Shared, overrides, process};
-use crate::live;
+use crate::{live, page};
 
 /// A page.
 #[derive(Serialize)]
@@ -51,7 +52,7 @@ const BACKEND: &str = "/api/v1/clusters/{name}/backends/{address}";
 
 /// All pages.
 pub(super) static PAGES: [Page; 24] = [
-    get_page("/", "this index; JSON with Accept: application/json", || get(index)),
+    get_page("/", "this index; JSON with Accept: application/json; a browser gets /live/", || get(index)),
     get_page("/healthz", "200 while the process runs", || get(async || "ok\n")),
     get_page("/readyz", "200 while it takes requests, else 503 with the reason", || get(super::ready)),
     get_page("/metrics", "all metrics, in the OpenMetrics text format", || get(super::metrics)),
@@ -101,7 +102,10 @@ struct Index {
     pages: &'static [Page],
 }
 
-async fn index(form: Form) -> Response {
+async fn index(form: Form, headers: HeaderMap) -> Response {
+    if let Some(page) = page::for_browser(&headers) {
+        return page.into_response();
+    }
     match form {
         Form::Compact => form.json(&Index { version: env!("CARGO_PKG_VERSION"), pages: &PAGES }),
         Form::Indented => text().into_response(),

@@ -612,14 +612,14 @@ async fn numbers_of_a_shedding_report_have_three_digits() {
 #[tokio::test]
 async fn the_index_lists_every_page_as_text_and_as_json() {
     let fleet: Arc<dyn Fleet> = Arc::new(fleet());
-    for accept in ["*/*", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"] {
-        let text = send(&fleet, "GET", "/", &[("accept", accept)]).await;
-        assert_eq!((text.status, text.content_type.as_str()), (200, "text/plain; charset=utf-8"));
-        for page in &PAGES {
-            assert!(text.text.lines().any(|line| line.contains(&format!(" {} ", page.path()))), "{}", text.text);
-        }
-        assert!(text.text.lines().all(|line| line.len() <= 140) && text.text.ends_with('\n'), "{}", text.text);
+    let text = send(&fleet, "GET", "/", &[("accept", "*/*")]).await;
+    assert_eq!((text.status, text.content_type.as_str()), (200, "text/plain; charset=utf-8"));
+    for page in &PAGES {
+        assert!(text.text.lines().any(|line| line.contains(&format!(" {} ", page.path()))), "{}", text.text);
     }
+    assert!(text.text.lines().all(|line| line.len() <= 140) && text.text.ends_with('\n'), "{}", text.text);
+    let browser = send(&fleet, "GET", "/", &[("accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8")]).await;
+    assert_eq!(browser.status, 307, "to the live page");
     let json = send(&fleet, "GET", "/", &[("accept", "application/json")]).await.json();
     let pages = json["pages"].as_array().unwrap();
     assert_eq!(pages.len(), PAGES.len());
