@@ -108,6 +108,23 @@ fn cluster_without_a_gate_counts_requests_and_no_cost() {
     assert!(cluster.gate.is_none() && cluster.customers.is_empty());
 }
 
+/// Its counters begin anew. Rates over both would be zero or absurd.
+#[test]
+fn rates_begin_anew_when_a_gate_comes_with_a_reload() {
+    let fleet = fleet();
+    let gate = fleet.snapshot.lock().clusters[0].inbound.take();
+    let mut clock = Clock { fleet: &fleet, at: 1_000.0 };
+    for _ in 0..12 {
+        clock.tick(|cluster| cluster.view.counts.offered[3] += 1_000);
+    }
+    fleet.snapshot.lock().clusters[0].inbound = gate;
+    clock.tick(|_| {});
+    let live = clock.tick(|cluster| {
+        cluster.inbound.as_mut().unwrap().shedding.total[3].offered.requests += 50;
+    });
+    assert_eq!(live.cluster.unwrap().demand[3].offered_qps, 50.0);
+}
+
 #[test]
 fn changes_name_verdicts_backends_and_reloads_once() {
     let fleet = fleet();

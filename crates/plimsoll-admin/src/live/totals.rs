@@ -13,6 +13,7 @@ const REASONS: usize = Rejection::REPORTED.len();
 #[derive(Clone, Debug)]
 pub(super) struct Totals {
     at: Timestamp,
+    has_gate: bool,
     offered: [Tally; CLASSES],
     admitted: [Tally; CLASSES],
     shed: [[Tally; REASONS]; CLASSES],
@@ -37,6 +38,7 @@ impl Totals {
         };
         Self {
             at: overview.at,
+            has_gate: cluster.inbound.is_some(),
             offered: classes.map(|class| class.offered),
             admitted: classes.map(|class| class.admitted),
             shed: classes.map(|class| class.shed),
@@ -51,6 +53,13 @@ impl Totals {
             no_backend: counts.no_backend,
             latency: counts.latency.buckets,
         }
+    }
+
+    /// Whether these are later counts of the same counters. A gate that came or went with a reload has
+    /// others.
+    pub(super) fn continues(&self, before: &Self) -> bool {
+        let is_later = |(now, then): (&Tally, &Tally)| now.requests >= then.requests;
+        self.has_gate == before.has_gate && self.offered.iter().zip(&before.offered).all(is_later)
     }
 
     /// Rates since `before`; zero if no time has passed.

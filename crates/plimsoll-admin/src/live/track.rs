@@ -44,6 +44,9 @@ impl Track {
     pub(super) fn tick(&mut self, at: f64, cluster: &LiveClusterSnapshot, batch: BatchSums) -> Vec<LiveChange> {
         let totals = Totals::of(cluster);
         let is_first = self.totals.is_empty();
+        if self.totals.back().is_some_and(|before| !totals.continues(before)) {
+            self.totals.clear();
+        }
         if let Some(before) = self.totals.back() {
             self.history.push(sample(cluster, &totals.since(before), batch));
         }
