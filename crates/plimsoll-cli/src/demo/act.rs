@@ -1,9 +1,10 @@
-//! The two acts of the demo: their processes, their load and their stages.
+//! The acts of the demo: their processes, their load and their stages.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::fleet::Fleet;
+use super::page::Page;
 use super::phase::{Phase, PhaseResult};
 use super::stage::Stage;
 use super::table::Table;
@@ -47,11 +48,31 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_IN_FLIGHT: u32 = 5_000;
 
 /// The balancing act: uneven backends under `round-robin`, then under `weighted`.
-pub(super) async fn balance(speeds: &[f64], length: Duration, table: &mut Table) -> anyhow::Result<Vec<Phase>> {
-    let mut fleet = Fleet::start(speeds, &cost(BALANCE_COST), Stage::RoundRobin).await?;
+pub(super) async fn balance(
+    speeds: &[f64],
+    length: Duration,
+    table: &mut Table,
+    page: &Page,
+) -> anyhow::Result<Vec<Phase>> {
+    even(speeds, [Stage::RoundRobin, Stage::Weighted], length, table, page).await
+}
+
+/// The restarts: four equal backends, first steady, then restarted one after the other.
+pub(super) async fn restarts(length: Duration, table: &mut Table, page: &Page) -> anyhow::Result<Vec<Phase>> {
+    even(&[1.0; 4], [Stage::Steady, Stage::Restarts], length, table, page).await
+}
+
+/// An act of backends that serve all requests.
+async fn even(
+    speeds: &[f64],
+    stages: [Stage; 2],
+    length: Duration,
+    table: &mut Table,
+    page: &Page,
+) -> anyhow::Result<Vec<Phase>> {
+    let mut fleet = Fleet::start(speeds, &cost(BALANCE_COST), stages[0], page.admin()).await?;
     let rate = balance_rate(speeds);
-    announce(&fleet, &format!("{} backends, {rate:.0} requests/s", fleet.members.len()));
-    let stages = [Stage::RoundRobin, Stage::Weighted];
+    announce(&fleet, page, &format!("{} backends, {rate:.0} requests/s", fleet.members.len()));
     let shape = Shape::Open { rate, arrival: Arrival::Poisson };
     let engine = Engine::new(plan(&fleet, shape, length * 2, TIMEOUT, Mix::default())?);
     let phases = run(&mut fleet, stages, length, &engine, table).await?;
@@ -60,13 +81,14 @@ pub(super) async fn balance(speeds: &[f64], length: Duration, table: &mut Table)
 }
 
 /// The overload act: one service gets three times its capacity, first unprotected, then protected.
-pub(super) async fn overload(length: Duration, table: &mut Table) -> anyhow::Result<Vec<PhaseResult>> {
-    let mut fleet = Fleet::start(&[1.0], &cost(OVERLOAD_COST), Stage::OverloadUnprotected).await?;
+pub(super) async fn overload(length: Duration, table: &mut Table, page: &Page) -> anyhow::Result<Vec<PhaseResult>> {
+    let mut fleet = Fleet::start(&[1.0], &cost(OVERLOAD_COST), Stage::OverloadUnprotected, page.admin()).await?;
     let capacity = capacity(&fleet).await?;
     // On a machine with other work the service gets less than a core, and the proxy has to know.
     fleet.set_cpus((capacity * OVERLOAD_COST).clamp(MIN_CPUS, 1.0));
+    fleet.switch(Stage::OverloadUnprotected)?;
     let rate = OVERLOAD * capacity;
-    announce(&fleet, &format!("one service of {capacity:.0} requests/s, {rate:.0} requests/s sent"));
+    announce(&fleet, page, &format!("one service of {capacity:.0} requests/s, {rate:.0} requests/s sent"));
     let stages = [Stage::OverloadUnprotected, Stage::Overload];
     let parts = Parts::of_criticalities(CRITICALITIES).map_err(anyhow::Error::msg)?;
     let names: Vec<String> = parts.names().collect();
@@ -113,7 +135,15 @@ async fn run(
 async fn play(phase: &mut Phase, fleet: &mut Fleet, engine: &Engine, table: &mut Table) -> anyhow::Result<()> {
     let every = table.interval();
     let mut now = Instant::now();
+    let mut restarted = 0;
     while now < phase.end() {
+        if phase.stage() == Stage::Restarts
+            && restarted < fleet.members.len()
+            && phase.share(now) >= restart_at(restarted, fleet.members.len())
+        {
+            fleet.restart(restarted).await?;
+            restarted += 1;
+        }
         let next = (now + every).min(phase.next_border(now));
         tokio::time::sleep_until(next.into()).await;
         fleet.must_run()?;
@@ -122,6 +152,12 @@ async fn play(phase: &mut Phase, fleet: &mut Fleet, engine: &Engine, table: &mut
         table.show(fleet, phase, phase.is_settling(now))?;
     }
     Ok(())
+}
+
+/// The share of a stage after which this one of `count` backends restarts: evenly, with time before
+/// the first one and after the last.
+fn restart_at(number: usize, count: usize) -> f64 {
+    (number + 1) as f64 / (count + 2) as f64
 }
 
 /// Requests a second that the service can serve on this machine now.
@@ -133,7 +169,8 @@ async fn capacity(fleet: &Fleet) -> anyhow::Result<f64> {
     Ok(engine.take_measured().rate().max(1.0))
 }
 
-fn announce(fleet: &Fleet, text: &str) {
+fn announce(fleet: &Fleet, page: &Page, text: &str) {
+    page.show();
     errln!("proxy on http://{}, admin on http://{}\n{text}\n", fleet.proxy, fleet.admin);
 }
 

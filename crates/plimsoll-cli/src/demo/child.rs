@@ -21,6 +21,8 @@ use tokio::process::{ChildStderr, Command};
 const LINES_KEPT: usize = 20;
 /// How long a process may take to be ready. Much, since the machine may be busy.
 const READY_WITHIN: Duration = Duration::from_secs(10);
+/// How long a backend may take to answer its requests and end.
+const DRAIN_WITHIN: Duration = Duration::from_secs(30);
 /// What a backend says when it is ready, before its address.
 const READY_LINE: &str = "listening on ";
 /// What a quota server says after that, before the address of its API.
@@ -130,6 +132,14 @@ impl Child {
             None => Ok(()),
             Some(status) => bail!("{} ended with {status}:\n{}", self.name, self.last_words()),
         }
+    }
+
+    /// Asks it to end, and waits until its requests are answered and it has ended.
+    pub(crate) async fn drain(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)?;
+        let ended = tokio::time::timeout(DRAIN_WITHIN, self.process.wait()).await;
+        ended.with_context(|| format!("{} has not ended after {DRAIN_WITHIN:?}", self.name))??;
+        Ok(())
     }
 
     /// Ends it and waits until it has ended.

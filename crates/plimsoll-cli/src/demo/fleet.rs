@@ -29,6 +29,8 @@ pub(crate) struct Member {
     /// Relative to a backend of speed 1.
     pub(crate) speed: f64,
     child: Child,
+    /// CPU seconds of its earlier processes.
+    used_before: f64,
 }
 
 /// Running processes. They end when this is dropped.
@@ -40,24 +42,25 @@ pub(crate) struct Fleet {
     pub(crate) proxy: SocketAddr,
     /// Where its admin API listens.
     pub(crate) admin: SocketAddr,
+    /// Cost of a request at a backend, as its argument.
+    cost: String,
     proxy_process: Child,
     config: ConfigFile,
 }
 
 impl Fleet {
-    /// Starts everything, and waits until a request gets through.
-    pub(crate) async fn start(speeds: &[f64], cost: &str, stage: Stage) -> anyhow::Result<Self> {
+    /// Starts everything, and waits until a request gets through. The admin API is at `admin`.
+    pub(crate) async fn start(speeds: &[f64], cost: &str, stage: Stage, admin: SocketAddr) -> anyhow::Result<Self> {
         let mut members = Vec::new();
         for (number, speed) in speeds.iter().enumerate() {
-            let arguments = ["backend", "--listen", "127.0.0.1:0", "--cost", cost, "--speed", &speed.to_string()];
-            let child = Child::start(format!("backend {number}"), &arguments.map(ToOwned::to_owned))?;
             // The address is not known before it is ready.
-            members.push(Member { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), speed: *speed, child });
-        }
-        for member in &mut members {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let mut member =
+                Member { address, speed: *speed, child: backend(number, address, cost, *speed)?, used_before: 0.0 };
             member.address = member.child.listening().await?;
+            members.push(member);
         }
-        let [proxy, admin] = free_addresses()?;
+        let proxy = free_address()?;
         let addresses = members.iter().map(|member| member.address).collect();
         let config = ConfigFile::new(proxy, admin, addresses)?;
         config.write_pid(members[0].child.pid())?;
@@ -65,7 +68,7 @@ impl Fleet {
         let arguments = ["proxy".to_owned(), "-c".to_owned(), config.path.display().to_string()];
         let mut proxy_process = Child::start("the proxy", &arguments)?;
         proxy_process.follow();
-        let mut fleet = Self { members, proxy, admin, proxy_process, config };
+        let mut fleet = Self { members, proxy, admin, cost: cost.to_owned(), proxy_process, config };
         fleet.wait_until_ready().await?;
         Ok(fleet)
     }
@@ -95,8 +98,17 @@ impl Fleet {
 
     /// CPU seconds that each backend has used until now.
     pub(crate) fn cpu_used(&self) -> anyhow::Result<Vec<f64>> {
-        let used = |member: &Member| cpu::used(member.child.pid());
-        self.members.iter().map(used).collect::<Result<_, _>>().context("cannot measure the backends")
+        self.members.iter().map(Member::cpu_used).collect::<Result<_, _>>().context("cannot measure the backends")
+    }
+
+    /// Ends a backend as a deployment does, and starts it again at its address.
+    pub(crate) async fn restart(&mut self, number: usize) -> anyhow::Result<()> {
+        let member = &mut self.members[number];
+        member.used_before = member.cpu_used().context("cannot measure a backend")?;
+        member.child.drain().await?;
+        member.child = backend(number, member.address, &self.cost, member.speed)?;
+        member.child.listening().await?;
+        Ok(())
     }
 
     /// An error if one of the processes has ended.
@@ -114,6 +126,20 @@ impl Fleet {
     }
 }
 
+impl Member {
+    /// CPU seconds that it has used until now.
+    fn cpu_used(&self) -> std::io::Result<f64> {
+        Ok(self.used_before + cpu::used(self.child.pid())?)
+    }
+}
+
+/// Starts a backend.
+fn backend(number: usize, address: SocketAddr, cost: &str, speed: f64) -> anyhow::Result<Child> {
+    let (address, speed) = (address.to_string(), speed.to_string());
+    let arguments = ["backend", "--listen", &address, "--cost", cost, "--speed", &speed];
+    Child::start(format!("backend {number}"), &arguments.map(ToOwned::to_owned))
+}
+
 /// Whether a request gets a 200.
 async fn answers(address: SocketAddr) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(address).await?;
@@ -123,12 +149,10 @@ async fn answers(address: SocketAddr) -> std::io::Result<bool> {
     Ok(matches!(read, Ok(Ok(_))) && head.ends_with(b" 200"))
 }
 
-/// Two addresses that nobody listens on. Someone else may take them before the proxy does; it then
-/// says so, and the demo ends.
-fn free_addresses() -> anyhow::Result<[SocketAddr; 2]> {
-    // Both are held until both are known, so that they differ.
-    let held = [TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?];
-    Ok([held[0].local_addr()?, held[1].local_addr()?])
+/// An address that nobody listens on. Someone else may take it before the proxy does; it then says
+/// so, and the demo ends.
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 /// The proxy's config, in a folder that goes when this does.
@@ -182,18 +206,17 @@ impl ConfigFile {
             backends.join(", "),
         );
         match stage {
-            Stage::RoundRobin | Stage::Weighted => text.push_str(
+            Stage::RoundRobin | Stage::Weighted | Stage::Steady | Stage::Restarts => text.push_str(
                 "\n[clusters.demo.slow_start]\nwindow = \"off\"\n\n\
                  [clusters.demo.weighted]\nblackout = \"1s\"\nupdate = \"250ms\"\n",
             ),
-            Stage::OverloadUnprotected => {}
-            Stage::Overload => {
-                let pid_file = self.pid_path();
+            // Without protection the gate counts, and the live page shows, the requests that it would shed.
+            Stage::OverloadUnprotected | Stage::Overload => {
+                let (pid_file, dry_run) = (self.pid_path().display().to_string(), stage == Stage::OverloadUnprotected);
                 // Writing to a string does not fail.
                 let _ = write!(
                     text,
-                    "\n[clusters.demo.inbound]\npid_file = {:?}\ncpus = {cpus:.2}\n",
-                    pid_file.display().to_string()
+                    "\n[clusters.demo.inbound]\npid_file = {pid_file:?}\ncpus = {cpus:.2}\ndry_run = {dry_run}\n",
                 );
             }
         }
@@ -222,7 +245,8 @@ mod tests {
             let config = Config::parse("demo", &file.text(stage)).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(config.clusters()["demo"].balancer.policy, stage.policy());
             assert_eq!(config.clusters()["demo"].backends.len(), 2);
-            assert_eq!(config.clusters()["demo"].inbound.is_some(), stage == Stage::Overload);
+            let sheds = config.clusters()["demo"].inbound.as_ref().map(|inbound| !inbound.dry_run);
+            assert_eq!(sheds, stage.is_overload().then_some(stage == Stage::Overload));
         }
     }
 }

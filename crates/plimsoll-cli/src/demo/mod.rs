@@ -1,6 +1,8 @@
-//! `plimsoll demo`: a whole fleet on this machine, in one of two scenes.
+//! `plimsoll demo`: a whole fleet on this machine, in one of several scenes.
 //!
-//! The scene `quota` has a module of its own. The scene `fleet` has two acts.
+//! The scene `quota` has a module of its own. The scene `fleet` has two acts, which are scenes of their
+//! own too; the scene `restart` is a third. The live page of the proxy shows all of them; its address
+//! stays the same over a scene.
 //!
 //! *Balancing*: backends of different speeds behind a proxy. First `round-robin`, which gives each the
 //! same number of requests; then, by a reload as in production, `weighted`, which gives each the
@@ -11,6 +13,8 @@
 //! First they are served in their order; then, by a reload, the proxy sheds the least important. The
 //! figure is the share of the most important requests that is answered in time.
 //!
+//! *Restarts*: a deployment restarts one backend after the other, and no request fails.
+//!
 //! Each backend and the proxy is a real process of this program. The loads are sized for a machine
 //! with two cores: backends that the kernel keeps waiting would show the kernel's scheduling. The
 //! capacity of the service is measured first, so that three times is three times on any machine.
@@ -19,6 +23,7 @@ mod act;
 mod child;
 mod cpu;
 mod fleet;
+mod page;
 mod phase;
 mod quota;
 mod screen;
@@ -33,6 +38,7 @@ use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
 use crate::{process, units};
 
+use page::Browser;
 use phase::{Phase, PhaseResult};
 use screen::Screen;
 use stage::Stage;
@@ -42,13 +48,14 @@ use table::Table;
 const MAX_BACKENDS: usize = 32;
 /// Speeds of the backends of the balancing act.
 const DEFAULT_SPEEDS: [f64; 4] = [1.0, 1.0, 2.0, 4.0];
-/// Length of the scene `fleet`.
-const DEFAULT_LENGTH: Duration = Duration::from_secs(45);
+/// Length of a stage.
+const DEFAULT_STAGE: Duration = Duration::from_millis(11_250);
 
 /// Arguments of `plimsoll demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   plimsoll demo                     balancing, then overload: 45 seconds
+  plimsoll demo --scene restart     a deployment restarts the backends
   plimsoll demo --for 2m --speeds 1,1,1,1,8
   plimsoll demo --scene quota       limits of customers over eight backends
   plimsoll demo --for 45s --json    the figures of each phase on stdout")]
@@ -56,12 +63,15 @@ pub(crate) struct Args {
     /// Scene to show
     #[arg(long, value_enum, value_name = "SCENE", default_value_t)]
     scene: Scene,
-    /// Length of all four phases together [default: 45s; of the scene quota 32s]
+    /// Length of the scene [default: 45s for fleet, 32s for quota, else 22s]
     #[arg(long = "for", value_name = "D", value_parser = units::positive_duration)]
     length: Option<Duration>,
     /// Speed of each backend of the balancing act, relative to the others [default: 1,1,2,4]
     #[arg(long, value_name = "F,F,...", value_parser = units::speed, value_delimiter = ',')]
     speeds: Option<Vec<f64>>,
+    /// Do not open the live page in a browser
+    #[arg(long)]
+    no_open: bool,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -73,6 +83,12 @@ enum Scene {
     /// Balancing over unequal backends, then an overload
     #[default]
     Fleet,
+    /// Balancing over unequal backends
+    Balance,
+    /// One service gets three times its capacity
+    Overload,
+    /// One backend after the other restarts under load
+    Restart,
     /// Limits of four customers over eight backends; one customer exceeds its limit
     Quota,
 }
@@ -85,45 +101,82 @@ struct Figures<T> {
 
 /// Runs the demo to its end.
 pub(crate) fn run(args: Args) -> Outcome {
+    let browser = Browser::new(args.no_open);
     match args.scene {
-        Scene::Fleet => run_fleet(&args),
-        Scene::Quota => run_quota(&args),
+        Scene::Quota => run_quota(&args, browser),
+        _ => run_fleet(&args, browser),
     }
 }
 
-fn run_fleet(args: &Args) -> Outcome {
+impl Scene {
+    /// The stages of a scene with a proxy.
+    fn stages(self) -> Vec<Stage> {
+        let balance = [Stage::RoundRobin, Stage::Weighted];
+        let overload = [Stage::OverloadUnprotected, Stage::Overload];
+        match self {
+            Self::Fleet => [balance, overload].concat(),
+            Self::Balance => balance.to_vec(),
+            Self::Overload => overload.to_vec(),
+            Self::Restart => vec![Stage::Steady, Stage::Restarts],
+            Self::Quota => Vec::new(),
+        }
+    }
+}
+
+fn run_fleet(args: &Args, browser: Browser) -> Outcome {
+    let has_speeds = matches!(args.scene, Scene::Fleet | Scene::Balance);
+    if args.speeds.is_some() && !has_speeds {
+        return Err(Problem::usage("--speeds has an effect with --scene fleet and balance only\n  help: leave it out"));
+    }
     let speeds = args.speeds.as_deref().unwrap_or(&DEFAULT_SPEEDS);
     if speeds.len() < 2 || speeds.len() > MAX_BACKENDS {
         return Err(Problem::usage(format!("--speeds needs 2 to {MAX_BACKENDS} speeds, separated by commas")));
     }
-    let length = args.length.unwrap_or(DEFAULT_LENGTH);
-    let (balance, overload) = until_signal(demonstrate(speeds, length))?;
-    let causes: Vec<String> = balance.iter().flat_map(Phase::causes).collect();
-    let failed: u64 = balance.iter().map(Phase::failed).sum();
-    let mut phases: Vec<PhaseResult> = balance.iter().map(|phase| PhaseResult::Balance(phase.balance())).collect();
+    let (even, overload) = until_signal(demonstrate(args.scene, speeds, args.length, browser))?;
+    let causes: Vec<String> = even.iter().flat_map(Phase::causes).collect();
+    let failed: u64 = even.iter().map(Phase::failed).sum();
+    let mut phases: Vec<PhaseResult> = even.iter().map(|phase| PhaseResult::Balance(phase.balance())).collect();
     phases.extend(overload);
     print(args.json, phases, table::summary)?;
     if failed > 0 {
-        errln!("error: {failed} requests of the balancing act failed: {}", causes.join(", "));
+        errln!("error: {failed} requests failed that no backend should have lost: {}", causes.join(", "));
         return Ok(Verdict::Bad);
     }
     Ok(Verdict::Good)
 }
 
-async fn demonstrate(speeds: &[f64], length: Duration) -> anyhow::Result<(Vec<Phase>, Vec<PhaseResult>)> {
-    let length = length / u32::try_from(Stage::ALL.len()).unwrap_or(1);
-    let mut table = Table::new(Screen::new());
-    let balance = act::balance(speeds, length, &mut table).await?;
-    let overload = act::overload(length, &mut table).await?;
-    Ok((balance, overload))
+/// Returns the phases of acts in which all requests are served, and those of the overload.
+async fn demonstrate(
+    scene: Scene,
+    speeds: &[f64],
+    length: Option<Duration>,
+    browser: Browser,
+) -> anyhow::Result<(Vec<Phase>, Vec<PhaseResult>)> {
+    let stages = scene.stages();
+    let count = u32::try_from(stages.len()).unwrap_or(1);
+    let length = length.map_or(DEFAULT_STAGE, |length| length / count);
+    let mut table = Table::new(Screen::new(), stages);
+    let page = browser.page(fleet::free_address()?);
+    let mut even = Vec::new();
+    if matches!(scene, Scene::Fleet | Scene::Balance) {
+        even = act::balance(speeds, length, &mut table, &page).await?;
+    }
+    if scene == Scene::Restart {
+        even = act::restarts(length, &mut table, &page).await?;
+    }
+    let mut overload = Vec::new();
+    if matches!(scene, Scene::Fleet | Scene::Overload) {
+        overload = act::overload(length, &mut table, &page).await?;
+    }
+    Ok((even, overload))
 }
 
-fn run_quota(args: &Args) -> Outcome {
+fn run_quota(args: &Args, browser: Browser) -> Outcome {
     if args.speeds.is_some() {
         return Err(Problem::usage("--speeds has no effect with --scene quota\n  help: leave out one of them"));
     }
     let length = args.length.unwrap_or(quota::DEFAULT_LENGTH);
-    let phases = until_signal(quota::run(length, &mut Screen::new()))?;
+    let phases = until_signal(quota::run(length, &mut Screen::new(), browser))?;
     let failed: u64 = phases.iter().map(|phase| phase.failed).sum();
     print(args.json, phases, quota::summary)?;
     if failed > 0 {

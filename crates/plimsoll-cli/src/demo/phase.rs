@@ -74,6 +74,11 @@ impl Phase {
         self.stage
     }
 
+    /// The share of its time that is over.
+    pub(crate) fn share(&self, now: Instant) -> f64 {
+        now.saturating_duration_since(self.began).as_secs_f64() / self.length.as_secs_f64()
+    }
+
     /// When its time is up.
     pub(crate) fn end(&self) -> Instant {
         self.began + self.length

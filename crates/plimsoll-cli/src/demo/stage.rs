@@ -1,8 +1,8 @@
-//! The four stages of the demo, each with the setting of the proxy that it shows.
+//! The stages of the demo, each with the setting of the proxy that it shows.
 
 use plimsoll_core::pick::PolicyKind;
 
-/// One stage. The first two are the balancing act, the others the overload act.
+/// One stage. The first two are the balancing act, then two of the overload act, then two of the restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Each backend gets the same number of requests.
@@ -13,11 +13,17 @@ pub(crate) enum Stage {
     OverloadUnprotected,
     /// The same load; the proxy sheds the least important requests.
     Overload,
+    /// Equal backends under load.
+    Steady,
+    /// The same load; one backend after the other restarts, as in a deployment.
+    Restarts,
 }
 
 impl Stage {
     /// All stages, in their order.
-    pub(crate) const ALL: [Self; 4] = [Self::RoundRobin, Self::Weighted, Self::OverloadUnprotected, Self::Overload];
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 6] =
+        [Self::RoundRobin, Self::Weighted, Self::OverloadUnprotected, Self::Overload, Self::Steady, Self::Restarts];
 
     /// Its name in tables and JSON.
     pub(crate) fn name(self) -> &'static str {
@@ -26,6 +32,8 @@ impl Stage {
             Self::Weighted => "weighted",
             Self::OverloadUnprotected => "overload-unprotected",
             Self::Overload => "overload",
+            Self::Steady => "steady",
+            Self::Restarts => "restarts",
         }
     }
 
@@ -38,7 +46,7 @@ impl Stage {
     pub(crate) fn policy(self) -> PolicyKind {
         match self {
             Self::RoundRobin => PolicyKind::RoundRobin,
-            Self::Weighted | Self::OverloadUnprotected | Self::Overload => PolicyKind::Weighted,
+            _ => PolicyKind::Weighted,
         }
     }
 
@@ -49,6 +57,8 @@ impl Stage {
             Self::Weighted => "the same CPU load for each backend",
             Self::OverloadUnprotected => "three times the capacity, no shedding",
             Self::Overload => "three times the capacity, least important shed first",
+            Self::Steady => "four equal backends",
+            Self::Restarts => "one backend after the other restarts",
         }
     }
 
@@ -59,6 +69,8 @@ impl Stage {
             Self::Weighted => "the CPU column: all backends are equally busy",
             Self::OverloadUnprotected => "the column in time: hardly any request is",
             Self::Overload => "the column in time: the most important requests are served",
+            Self::Steady => "the CPU column: all backends are equally busy",
+            Self::Restarts => "the failures: there are none, as each backend says that it ends",
         }
     }
 }

@@ -22,12 +22,14 @@ const MIN_BAR: usize = 4;
 pub(crate) struct Table {
     screen: Screen,
     criticalities: Vec<String>,
+    /// All stages of the scene.
+    stages: Vec<Stage>,
 }
 
 impl Table {
-    /// On a screen.
-    pub(crate) fn new(screen: Screen) -> Self {
-        Self { screen, criticalities: Vec::new() }
+    /// On a screen, of a scene with these stages.
+    pub(crate) fn new(screen: Screen, stages: Vec<Stage>) -> Self {
+        Self { screen, criticalities: Vec::new(), stages }
     }
 
     /// Names of the groups of an overload stage.
@@ -42,9 +44,9 @@ impl Table {
 
     /// Shows the current figures of the phase.
     pub(crate) fn show(&mut self, fleet: &Fleet, phase: &Phase, settling: bool) -> io::Result<()> {
-        let names = &self.criticalities;
+        let (names, stages) = (&self.criticalities, &self.stages);
         self.screen.show(
-            |width| headline(phase.stage(), settling, &rows(fleet, phase, names, width)),
+            |width| headline(stages, phase.stage(), settling, &rows(fleet, phase, names, width)),
             || line(phase, settling, names),
         )
     }
@@ -55,12 +57,12 @@ impl Table {
     }
 }
 
-fn headline(stage: Stage, settling: bool, rows: &str) -> String {
+fn headline(stages: &[Stage], stage: Stage, settling: bool, rows: &str) -> String {
     let note = if settling { " (settling)" } else { "" };
-    let number = 1 + Stage::ALL.iter().position(|other| *other == stage).unwrap_or(0);
+    let number = 1 + stages.iter().position(|other| *other == stage).unwrap_or(0);
     format!(
         "{number}/{} {}{note}: {}\n    look at {}\n{rows}",
-        Stage::ALL.len(),
+        stages.len(),
         stage.name(),
         stage.headline(),
         stage.look_at(),
@@ -276,7 +278,7 @@ mod tests {
     #[test]
     fn headline_of_each_stage_fits_eighty_columns() {
         for stage in Stage::ALL {
-            let text = headline(stage, true, "");
+            let text = headline(&Stage::ALL, stage, true, "");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         }
     }

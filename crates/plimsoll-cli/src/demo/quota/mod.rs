@@ -26,6 +26,7 @@ use self::fleet::{BACKENDS, Fleet};
 use self::phase::{Phase, QuotaResult};
 use self::stage::Stage;
 use self::state::State;
+use super::page::Browser;
 use super::screen::Screen;
 use crate::load::engine::Engine;
 use crate::load::record::Record;
@@ -37,12 +38,13 @@ pub(super) use self::table::summary;
 pub(super) const DEFAULT_LENGTH: Duration = Duration::from_secs(32);
 
 /// Runs all stages. Returns their figures.
-pub(super) async fn run(length: Duration, screen: &mut Screen) -> anyhow::Result<Vec<QuotaResult>> {
+pub(super) async fn run(length: Duration, screen: &mut Screen, browser: Browser) -> anyhow::Result<Vec<QuotaResult>> {
     errln!("a quota server waits 5 s for the rates of an earlier one, then shares the limits\n");
     let names: Vec<String> = customer::criticalities()?.names().collect();
     let mut fleet = Fleet::start().await?;
     let total: f64 = CUSTOMERS.iter().map(|customer| customer.limit).sum();
     errln!("{BACKENDS} backends, limits of {total:.2} CPUs, API on http://{}/api/v1/quota\n", fleet.admin);
+    browser.page(fleet.admin).show();
     let length = length / u32::try_from(Stage::ALL.len()).unwrap_or(1);
     let (mut results, mut state) = (Vec::new(), None);
     for stage in Stage::ALL {
