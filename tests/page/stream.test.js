@@ -18,10 +18,12 @@ test("ten minutes are drawn with the first event", async () => {
   assert.ok(path.split("L").length > 100, "a line of ten minutes");
 });
 
-test("a young process has a short line at the right of ten minutes", async () => {
-  const { page } = await open("fine", { prepare: (server) => (server.remembers = 60) });
-  assert.ok(await hasColour(page, "critical", 0.9, 1));
-  assert.equal(await hasColour(page, "critical", 0.1, 0.8), false);
+test("the chart of a young process spans its life, and a minute at least", async () => {
+  const minutes = await open("fine", { prepare: (server) => (server.remembers = 120) });
+  assert.ok(await hasColour(minutes.page, "critical", 0.1, 0.3), "two minutes fill the chart");
+  const seconds = await open("fine", { prepare: (server) => (server.remembers = 10) });
+  assert.ok(await hasColour(seconds.page, "critical", 0.9, 1));
+  assert.equal(await hasColour(seconds.page, "critical", 0.1, 0.7), false, "ten seconds fill a part");
 });
 
 test("page goes on after a restart, says so, and keeps what it saw", async () => {

@@ -7,6 +7,9 @@ import { colour, hatch, onScheme } from "./theme.js";
 
 const HEIGHT = 216;
 const SPAN_S = 600;
+const MIN_SPAN_S = 60;
+/** Below this span, the marks of the axis need seconds. */
+const SECONDS_SPAN_S = 240;
 
 /** Sums of the layers up to each, from the bottom. A moment with nothing known is a gap. */
 function stack(layers, length) {
@@ -80,8 +83,8 @@ export class Chart {
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       scales: {
-        // Always ten minutes: a young process has a short line at the right.
-        x: { time: true, range: (_, first, last) => [last - SPAN_S, last] },
+        // Ten minutes, or the life of a young process.
+        x: { time: true, range: (_, first, last) => [Math.max(last - SPAN_S, Math.min(first, last - MIN_SPAN_S)), last] },
         y: { range: (_, low, high) => [0, Math.max(high ?? 0, 0.1) * 1.06] },
       },
       axes: [
@@ -90,7 +93,8 @@ export class Chart {
           size: 24,
           space: 64,
           grid: { show: false },
-          values: (_, times) => times.map((at) => clock(at).slice(0, 5)),
+          values: ({ scales: { x } }, times) =>
+            times.map((at) => (x.max - x.min < SECONDS_SPAN_S ? clock(at) : clock(at).slice(0, 5))),
         },
         { ...axis, size: 40, space: 36, values: (_, values) => values.map(tick) },
       ],

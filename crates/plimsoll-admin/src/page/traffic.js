@@ -7,15 +7,15 @@ import { explainQuery, reasonOf } from "./words.js";
 
 const body = find("#traffic tbody");
 const [WIDTH, HEIGHT] = [120, 24];
-const SAMPLES = 600;
+/** Samples of a line: ten minutes, or the life of a young process. */
+const [MIN_SAMPLES, MAX_SAMPLES] = [60, 600];
 
-/**
- * The path of a line over ten minutes, the newest at the right: the largest of each few samples.
- */
+/** The path of a line, the newest at the right: the largest of each few samples. */
 function line(values) {
-  const step = SAMPLES / WIDTH;
+  const samples = Math.min(MAX_SAMPLES, Math.max(MIN_SAMPLES, values.length));
+  const step = Math.max(1, samples / WIDTH);
   const points = [];
-  for (let begin = values.length - SAMPLES; begin < values.length; begin += step) {
+  for (let begin = values.length - samples; begin < values.length; begin += step) {
     const known = values.slice(Math.max(0, begin), Math.max(0, begin + step)).filter((value) => value !== null);
     points.push(known.length === 0 ? null : Math.max(...known));
   }
@@ -30,12 +30,14 @@ function line(values) {
 }
 
 const sum = (parts) => Object.values(parts ?? {}).reduce((total, value) => total + (value ?? 0), 0);
-const above = (parts) => Object.entries(parts ?? {}).filter(([, value]) => value > 0);
+const above = (parts, least = 0) => Object.entries(parts ?? {}).filter(([, value]) => value > least);
+/** A share of throttled requests below this says nothing: it is what is left of an earlier one. */
+const LEAST_HELD = 0.01;
 
 function measures({ traffic, batch, cluster, history }) {
   const reasons = (parts) =>
     above(parts).map(([reason, qps]) => ({ reason, words: `${number(qps)}/s ${reasonOf(reason)}` }));
-  const held = above(traffic.held).map(([criticality, share]) => `${percent(share)} of ${criticality} not sent now`);
+  const held = above(traffic.held, LEAST_HELD).map(([criticality, share]) => `${percent(share)} of ${criticality} not sent now`);
   const queued = sum(batch.map((each) => each.queued));
   const active = sum(batch.map((each) => each.active));
   const rows = [
