@@ -1,6 +1,7 @@
 //! The requests that the admin API answers.
 
 pub(crate) mod answer;
+mod backends;
 pub(crate) mod client;
 mod index;
 mod overrides;
@@ -176,18 +177,6 @@ fn find(fleet: &dyn Fleet, name: &str) -> Result<ClusterSnapshot, Problem> {
 
 async fn cluster(State(fleet): State<Shared>, form: Form, Path(name): Path<String>) -> Result<Response, Problem> {
     Ok(form.json(&ClusterView::from(&find(&*fleet, &name)?.view)))
-}
-
-#[derive(Serialize)]
-struct Backends {
-    cluster: String,
-    backends: Vec<BackendView>,
-}
-
-async fn backends(State(fleet): State<Shared>, form: Form, Path(name): Path<String>) -> Result<Response, Problem> {
-    let cluster = find(&*fleet, &name)?.view;
-    let backends = cluster.backends.iter().map(|each| BackendView::of(each, &cluster)).collect();
-    Ok(form.json(&Backends { backends, cluster: name }))
 }
 
 #[derive(Serialize)]

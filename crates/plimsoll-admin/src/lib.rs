@@ -15,7 +15,7 @@
 //! | `GET /api/v1/live/stream` | the same each second, after ten minutes of history, as server-sent events |
 //! | `GET /api/v1/clusters` | all clusters: policy, backends by state, spread and waste |
 //! | `GET /api/v1/clusters/{name}` | one of them |
-//! | `GET /api/v1/clusters/{name}/backends` | its backends: state and reason, load, latency, counts |
+//! | `GET /api/v1/clusters/{name}/backends` | its backends: state and reason, load, latency, counts; `?state=`, `?sort=`, `?limit=`, `?offset=` |
 //! | `GET /api/v1/batch` | what waits at listeners for batch work, and how much is at backends |
 //! | `GET /api/v1/throttling` | the shedding report: a verdict, and the load of one window |
 //! | `GET /api/v1/explain` | what became of the latest requests, and why |

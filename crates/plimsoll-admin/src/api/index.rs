@@ -9,7 +9,7 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use serde::Serialize;
 
 use super::answer::Form;
-use super::{Shared, overrides, process};
+use super::{Shared, backends, overrides, process};
 use crate::{live, page};
 
 /// A page.
@@ -60,9 +60,11 @@ pub(super) static PAGES: [Page; 24] = [
     get_page("/api/v1/live/stream", "the same each second, after ten minutes of history", || get(live::stream)),
     get_page("/api/v1/clusters", "all clusters: policy, backends by state, spread of load", || get(super::clusters)),
     get_page("/api/v1/clusters/{name}", "one cluster", || get(super::cluster)),
-    get_page("/api/v1/clusters/{name}/backends", "its backends: state and reason, weight, load, latency", || {
-        get(super::backends)
-    }),
+    get_page(
+        "/api/v1/clusters/{name}/backends",
+        "its backends; ?state=unhealthy, ?sort=utilization, ?limit=20",
+        || get(backends::list),
+    ),
     get_page(BACKEND, "one backend", || get(overrides::show)),
     page("PUT", BACKEND, "add or change a backend by hand; body {weight, zone, locality}, ?for=10m", || {
         put(overrides::put)

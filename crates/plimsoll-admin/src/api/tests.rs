@@ -386,6 +386,29 @@ async fn get_json(path: &str) -> Value {
 }
 
 #[tokio::test]
+async fn backends_are_filtered_sorted_and_cut() {
+    let addresses = async |query: &str| {
+        let answer = get_json(&format!("/api/v1/clusters/web/backends{query}")).await;
+        let backends = answer["backends"].as_array().unwrap().iter();
+        let addresses: Vec<String> = backends.map(|each| each["address"].as_str().unwrap().to_owned()).collect();
+        (answer["matching"].as_u64().unwrap(), addresses.join(" "))
+    };
+    let all = "127.0.0.1:1 127.0.0.1:2 127.0.0.1:3 [::1]:4";
+    assert_eq!(addresses("").await, (4, all.to_owned()));
+    assert_eq!(addresses("?state=unhealthy").await, (2, "127.0.0.1:2 [::1]:4".to_owned()));
+    assert_eq!(addresses("?state=lame-duck").await, (1, "127.0.0.1:2".to_owned()));
+    let sorted = "127.0.0.1:1 127.0.0.1:3 127.0.0.1:2 [::1]:4";
+    assert_eq!(addresses("?sort=utilization").await, (4, sorted.to_owned()), "the unknown one last");
+    assert_eq!(addresses("?sort=utilization&limit=1&offset=1").await, (4, "127.0.0.1:3".to_owned()));
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    for query in ["?state=well", "?sort=colour", "?limit=-1", "?limt=3"] {
+        let answer = send(&fleet, "GET", &format!("/api/v1/clusters/web/backends{query}"), &[]).await;
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.text.contains("limit=20"), "{}", answer.text);
+    }
+}
+
+#[tokio::test]
 async fn a_cluster_shows_its_states_and_the_spread_of_its_healthy_backends() {
     let clusters = get_json("/api/v1/clusters").await;
     let cluster = get_json("/api/v1/clusters/web").await;
