@@ -66,18 +66,18 @@ def test_quota_stream_needs_a_certificate_with_the_right(fleet: Fleet) -> None:
     assert [load.result().failed for load in loads[1:]] == [0, 0], rates
 
     # The right goes to the other one. The first one keeps its last limit until the lease ends, so little is left. It loses
-    # its stream with its next report, and is to have lost it when the other one joins: that brings what it passed until now,
-    # and the first one would have to give as much up.
+    # its stream with its next report, each 5 s, and the other one joins with its own: which comes first is chance. What
+    # the other one passed until now is no rate of this server. If the first one is there, it gives up the part of the
+    # demand of the other one, a quarter of the limit, and does not acknowledge it any more: that is nobody's for a lease.
     ports = (site.server.port, site.server.admin.port)
-    moved = [envoys.load(envoy, 25) for envoy in (shop, other)]
-    site.reload(site.text(*ports, LIMIT, reporters="spiffe://td/nobody"))
-    wait_until("the first one is denied", lambda: denied("a.shop.internal, spiffe://td/shop/a") in site.server.output(), 15)
     site.reload(site.text(*ports, LIMIT, reporters=OTHER))
+    moved = [envoys.load(envoy, 15) for envoy in (shop, other)]
     wait_until("the other one has joined", lambda: site.streams("joined") == 2, 15)
+    wait_until("the first one is denied", lambda: denied("a.shop.internal, spiffe://td/shop/a") in site.server.output(), 15)
     [each.result() for each in moved]
     rates = [good(load, 12) for load in [envoys.load(envoy, 12) for envoy in (shop, other)]]
     print("moved", rates)
-    assert 0.93 * LIMIT < sum(rates) < 1.08 * LIMIT, rates
+    assert 0.7 * LIMIT < sum(rates) < 1.08 * LIMIT, rates
 
 
 def test_rate_limit_service_needs_a_certificate_with_the_right(fleet: Fleet) -> None:

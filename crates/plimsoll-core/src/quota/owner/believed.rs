@@ -10,9 +10,9 @@
 //! all of its demand counts for a half, a quarter and so on. Halves of all but small numbers are exact in those that the
 //! owner keeps, so the demand doubles again without reports when the flood is over.
 //!
-//! A rate that a task says it holds is believed up to `most`: it cannot use more than its CPUs, whatever it holds. A
-//! limit that was lowered is no bound, since the task may not have heard of it. As *demand* such a rate counts
-//! within the limit, and within the second bound.
+//! A rate that [counts](super::newcomer) when a task joins is believed up to `most`: it cannot use more than its CPUs,
+//! whatever it holds. A limit that was lowered is no bound, since the task may not have heard of it. As *demand* such a
+//! rate counts within the limit, and within the second bound.
 
 use alloc::vec::Vec;
 
@@ -162,7 +162,8 @@ impl Owner {
 
     /// Doubles the demand of a task whose flood is over.
     pub(super) fn relax_demand(&mut self, id: u32) {
-        let slack = self.tasks[id as usize].as_ref().map_or(0, |task| task.believed.slack());
+        let task = self.tasks[id as usize].as_ref().filter(|task| task.is_connected);
+        let slack = task.map_or(0, |task| task.believed.slack());
         if slack > 0 {
             self.scale(id, Scale::Double(slack));
         }

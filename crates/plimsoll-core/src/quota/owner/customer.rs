@@ -51,9 +51,9 @@ pub(super) struct Entry {
     used: Coarse,
     /// Requests in 1,000 s, refused ones included. Zero: not known.
     requests: Coarse,
-    /// The highest rate that the task may be using.
+    /// The highest rate that the task may be using, as far as it counts.
     pub(super) held: u32,
-    /// The rate of the last assignment.
+    /// The rate of the last assignment, or that the task said when it joined.
     pub(super) rate: u32,
     /// The number of that assignment.
     pub(super) number: u32,
@@ -66,6 +66,11 @@ impl Entry {
 
     pub(super) fn all_demand(&self) -> u64 {
         self.demand().iter().sum()
+    }
+
+    /// The task joined with a rate that does not count, and was assigned none since.
+    pub(super) fn is_uncounted(&self) -> bool {
+        self.rate > self.held
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -177,6 +182,22 @@ impl Customer {
         self.set_demand(place, self.entries[place].demand().map(|demand| scale.of(demand)))
     }
 
+    /// Of the task's demand only as much counts as it holds, the most critical first. Returns it before and now.
+    pub(super) fn keep_held_demand(&mut self, place: usize) -> (u64, u64) {
+        let entry = &mut self.entries[place];
+        let (all, mut left) = (entry.all_demand(), u64::from(entry.held));
+        if all <= left {
+            return (all, all);
+        }
+        entry.requests = Coarse::new((u128::from(entry.requests.get()) * u128::from(left) / u128::from(all)) as u64);
+        let kept = entry.demand().map(|level| {
+            let kept = level.min(left);
+            left -= kept;
+            kept
+        });
+        self.set_demand(place, kept)
+    }
+
     /// Returns the sums before and now.
     fn set_demand(&mut self, place: usize, demand: [u64; LEVELS]) -> (u64, u64) {
         let entry = &mut self.entries[place];
@@ -223,7 +244,7 @@ impl Customer {
         let rate = wanted.min(free).min(u64::from(u32::MAX)) as u32;
         self.is_starved |= u64::from(rate) < wanted;
         let is_small = f64::from(rate.abs_diff(entry.rate)) <= f64::from(entry.rate) * HYSTERESIS;
-        if is_small && (rate > 0 || entry.rate == 0) {
+        if is_small && (rate > 0 || entry.rate == 0) && !entry.is_uncounted() {
             return false;
         }
         self.entries[place].rate = rate;

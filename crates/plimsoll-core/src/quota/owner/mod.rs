@@ -15,6 +15,9 @@
 //! has passed; until then its leases are short. If no task holds anything in the first five seconds, the
 //! service starts, and nobody does.
 //!
+//! A sure owner counts of the rates of a task that joins only those that it [granted](newcomer). It is unsure again if
+//! all tasks were away for a lease, and one of them is back.
+//!
 //! Each report gets its answer at once, with the rates of its own customers. The rates of other tasks
 //! change by a sweep over the customers whose [`Rule`](super::Rule) changed, each 100 ms. A demand that
 //! changed is told in the answer to the next report of each task.
@@ -24,6 +27,7 @@
 
 mod believed;
 mod customer;
+mod newcomer;
 mod task;
 mod told;
 
@@ -34,6 +38,7 @@ use core::time::Duration;
 
 use self::believed::{Believed, Claim};
 use self::customer::Customer;
+use self::newcomer::Rejoined;
 use self::task::Task;
 use self::told::Told;
 use super::rule::LEVELS;
@@ -224,7 +229,7 @@ impl Owner {
     }
 
     /// A task joins. `former` is the same task before its stream ended: it uses no other rates than those
-    /// in `hello`.
+    /// in `hello`. An owner that [knows all tasks](Self::is_unsure) counts of these what it granted.
     ///
     /// # Errors
     /// A customer is unknown, or there twice. The task has not joined.
@@ -239,17 +244,28 @@ impl Owner {
                 return Err(ReportError::Twice(*customer));
             }
         }
+        if self.joined == 0 && tasks.is_some() && !self.is_unsure() {
+            self.begin_takeover(now);
+        }
+        let before = former.and_then(|former| self.tasks.get(former.0 as usize)?.as_ref());
+        let rejoined = before.map(|before| Rejoined::new(now, before));
+        let counted = self.counted(holds, former, rejoined);
         if let Some(former) = former {
             self.forget(now, former.0);
         }
         let believed = Believed::new(*cpus);
-        let limits = holds.iter().map(|hold| (*hold, self.customers[hold.customer.0 as usize].limit));
+        let limits = counted.into_iter().map(|hold| (hold, self.customers[hold.customer.0 as usize].limit));
         let claims = believed.claims(&limits.collect::<Vec<_>>());
         let mut task = Task::new(now, believed, now + self.config.lease);
+        task.rejoined = rejoined;
         let id = self.tasks.iter().position(Option::is_none).unwrap_or(self.tasks.len()) as u32;
-        for (Hold { customer, .. }, claim) in holds.iter().zip(claims) {
+        let is_unsure = self.is_unsure();
+        for (Hold { customer, rate }, claim) in holds.iter().zip(claims) {
             let of = &mut self.customers[customer.0 as usize];
             let place = of.add(now, id, claim, former.is_none());
+            if !is_unsure {
+                of.entries[place].rate = *rate;
+            }
             task.believed.replace(0, of.entries[place].all_demand());
             task.set_place(customer.0, place);
             self.mark(customer.0);
@@ -268,10 +284,25 @@ impl Owner {
     /// The stream of a task ended. What it holds stays reserved until the end of its lease, or until it
     /// joins again.
     pub fn leave(&mut self, task: TaskId) {
-        if let Some(Some(task)) = self.tasks.get_mut(task.0 as usize) {
-            task.is_connected = false;
+        if let Some(Some(of)) = self.tasks.get_mut(task.0 as usize) {
+            of.is_connected = false;
+            self.keep_held_demand(task.0);
         }
         self.set_overloaded(task.0, None);
+    }
+
+    /// A task without a stream is granted nothing more, so no more of its demand counts than it holds.
+    fn keep_held_demand(&mut self, id: u32) {
+        let Some(task) = self.tasks[id as usize].as_mut() else { return };
+        let mut lowered = Vec::new();
+        for (customer, place) in task.customers().collect::<Vec<_>>() {
+            let (before, all) = self.customers[customer as usize].keep_held_demand(place as usize);
+            task.believed.replace(before, all);
+            if all < before {
+                lowered.push(customer);
+            }
+        }
+        lowered.into_iter().for_each(|customer| self.mark(customer));
     }
 
     /// A task reports. Returns the answer, which must be sent to it before any later assignment.
@@ -347,6 +378,9 @@ impl Owner {
             if is_idle {
                 self.remove(now, id.0, entry.customer.0, place);
             }
+        }
+        if report.number == 1 {
+            self.assign_uncounted(now, id.0, number, &mut entries);
         }
         self.tell(id.0, &mut entries);
         Ok(self.assignment(id.0, number, entries))
@@ -531,8 +565,12 @@ impl Owner {
         }
         customer.on_sweep(now, rule);
         for place in 0..customer.entries.len() {
-            let task = customer.entries[place].task;
+            let (task, is_uncounted) = (customer.entries[place].task, customer.entries[place].is_uncounted());
             let Some(of) = self.tasks[task as usize].as_mut().filter(|task| task.is_connected) else { continue };
+            if is_uncounted && of.reported == 0 {
+                // Its demand comes with its first report.
+                continue;
+            }
             let is_granted = customer.grant(now, place, &rule, pool);
             if is_granted || is_other_cut {
                 if of.unsent.is_empty() && of.untold.is_empty() {

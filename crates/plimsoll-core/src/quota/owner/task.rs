@@ -8,11 +8,12 @@ use super::super::bucket::LONGEST_UNUSED;
 use super::super::{CustomerId, Report};
 use super::ReportError;
 use super::believed::Believed;
+use super::newcomer::Rejoined;
 use crate::{Criticality, Timestamp};
 
 /// The longest time in which a task may report without an acknowledgement of a lower rate: it owes one at once. Else it
 /// would hold what is not its own for ever.
-const LONGEST_OWED: Duration = Duration::from_secs(10);
+pub(super) const LONGEST_OWED: Duration = Duration::from_secs(10);
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub(super) struct Task {
     gave_back_at: Timestamp,
     /// `false` when its stream ended; its rates are reserved until the end of the lease.
     pub(super) is_connected: bool,
+    /// It was there before, and may use rates of an earlier stream.
+    pub(super) rejoined: Option<Rejoined>,
     /// The most critical requests that it lacks CPU for.
     pub(super) overloaded: Option<Criticality>,
 }
@@ -65,6 +68,7 @@ impl Task {
             until,
             gave_back_at: now,
             is_connected: true,
+            rejoined: None,
             overloaded: None,
         }
     }
@@ -154,6 +158,9 @@ impl Task {
         let owed = self.lowering.front().map(|(lowering, _)| *lowering);
         if owed != self.owed.map(|(owed, _)| owed) {
             self.owed = owed.map(|owed| (owed, now));
+        }
+        if owed.is_none() {
+            self.rejoined.take_if(|rejoined| rejoined.is_over(now));
         }
         self.lowered.drain(..customers).collect()
     }

@@ -185,3 +185,71 @@ fn cpu_limit_needs_a_cost_from_backends() {
     let mut envoy = Envoy::new(at(0), &hosted, "one", &reports(Vec::new()));
     assert_eq!(envoy.says(at(0), vec![usage("acme", 0, 1)]), []);
 }
+
+/// An Envoy that passes 150 of 100 requests a second, alone at a sure service, and its rate after 20 s.
+fn alone(hosted: &Arc<Hosted>) -> (Envoy, f64) {
+    let mut envoy = Envoy::new(at(0), hosted, "one", &reports(Vec::new()));
+    hosted.lock().handle_timeout(at(6_000));
+    let rates = (6..=26).step_by(5).map(|second| envoy.rate(at(1_000 * second), 750));
+    let rate = rates.last().unwrap();
+    assert!((99.0..=100.1).contains(&rate), "{rate}");
+    (envoy, rate)
+}
+
+#[test]
+fn envoy_that_joins_with_the_whole_limit_takes_only_its_part() {
+    let hosted = requests();
+    let (mut one, mut rate) = alone(&hosted);
+    // It passed 200 requests a second until now.
+    let first = reports(vec![usage("acme", 5, 1_000)]);
+    let mut two = Envoy::new(at(27_000), &hosted, "two", &first);
+    let mut other = two.rate(at(27_000), 1_000);
+    assert!(other < 2.0, "nothing is free: {other}");
+    for ms in (27_000..60_000).step_by(100) {
+        hosted.lock().handle_timeout(at(ms));
+        (rate, other) = (one.pushed(at(ms), rate), two.pushed(at(ms), other));
+        if ms % 5_000 == 1_000 {
+            rate = one.rate(at(ms), 750);
+        }
+        if ms % 5_000 == 2_000 && ms > 27_000 {
+            other = two.rate(at(ms), 1_000);
+        }
+        assert!(rate > 40.0 && rate + other <= 100.2, "{ms}: {rate} {other}");
+    }
+    // 150 and 200 requests a second.
+    assert!((41.0..46.0).contains(&rate) && (54.0..59.0).contains(&other), "{rate} {other}");
+}
+
+/// The lowest rate of the first Envoy while another opens a stream each 3 s, each time from another port, and reads
+/// no answer.
+fn least_beside_reopened_streams(requests_each: u64, first: u64) -> f64 {
+    let hosted = requests();
+    let (mut one, mut rate) = alone(&hosted);
+    let (mut other, mut least) = (None, rate);
+    for ms in (27_000..150_000).step_by(100) {
+        if ms % 3_000 == 0 {
+            // The stream of before ends first.
+            drop(other.take());
+            let name = format!("127.0.0.1:{ms}");
+            let mut envoy = Envoy::new(at(ms), &hosted, &name, &reports(vec![usage("acme", 5, first)]));
+            envoy.says(at(ms), vec![usage("acme", 5, requests_each)]);
+            other = Some(envoy);
+        }
+        hosted.lock().handle_timeout(at(ms));
+        rate = if ms % 5_000 == 1_000 { one.rate(at(ms), 750) } else { one.pushed(at(ms), rate) };
+        least = least.min(rate);
+        let held = hosted.lock().named(&crate::name::Name::customer(b"acme")).unwrap().state.held;
+        assert!(held <= 98_000, "{ms}: {held}");
+    }
+    least
+}
+
+#[test]
+fn envoy_that_reopens_its_stream_leaves_others_more_than_a_third() {
+    // It states 200 requests a second, of which the limit is believed.
+    let least = least_beside_reopened_streams(1_000, 1_000);
+    assert!(least > 36.0, "{least}");
+    // It states one request a second.
+    let least = least_beside_reopened_streams(5, 5);
+    assert!(least > 90.0, "{least}");
+}

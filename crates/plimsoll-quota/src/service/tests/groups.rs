@@ -53,8 +53,8 @@ fn customer_and_group_of_one_name_have_a_limit_each() {
 }
 
 #[test]
-fn rate_of_a_group_is_held_by_a_task_that_joins_again() {
-    let mut service = grouped(GROUPED);
+fn rate_of_a_group_is_held_by_a_task_that_joins_a_new_server() {
+    let mut service = Service::new(at(0), EPOCH, config(GROUPED), Callers::Tasks);
     let hold = |id| Hold { id, name: b"acme".to_vec(), rate: 1_000 };
     let hello = Hello { holds: vec![hold(1)], groups: vec![hold(2)], ..hello("a") };
     Task::join(&mut service, at(6_000), &hello);
