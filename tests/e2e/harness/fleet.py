@@ -362,10 +362,11 @@ def config(
     health: str = "",
     further: str = "",
     backends: str = "",
+    admin: str = "",
 ) -> str:
     """A configuration with one listener and one cluster named `main`.
 
-    `listener`, `cluster`, `health` are lines for those tables, `further` whole tables; `backends` stands for the list of addresses
+    `listener`, `cluster`, `health`, `admin` are lines for those tables, `further` whole tables; `backends` stands for the list of addresses
     where more is to be said of each.
     """
     quoted = [f'"{address}"' for address in addresses]
@@ -373,6 +374,7 @@ def config(
     return f"""
 [admin]
 listen = "127.0.0.1:{admin_port}"
+{admin}
 
 [[listeners]]
 address = "127.0.0.1:{port}"
