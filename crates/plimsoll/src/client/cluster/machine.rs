@@ -487,7 +487,11 @@ impl Machine {
     }
 
     pub(super) fn view(&self, now: Timestamp) -> Vec<BackendView> {
-        self.balancer.snapshot(now).into_iter().filter_map(|snapshot| self.view_of(snapshot)).collect()
+        let members = self.members.iter().flatten();
+        // Of ten thousand they are 3 MB: without growth, and without a list between.
+        let mut views = Vec::with_capacity(self.members.len());
+        views.extend(members.filter_map(|member| self.view_of(self.balancer.snapshot_of(now, member.id)?)));
+        views
     }
 
     pub(super) fn view_of(&self, snapshot: BackendSnapshot) -> Option<BackendView> {
