@@ -1,6 +1,6 @@
 //! JSON of the live page: `GET /api/v1/live`.
 //!
-//! One answer has at most 20 KB, whatever the number of backends, clusters and customers: the lists are
+//! One answer has at most 20 KB, for any number of backends, clusters and customers: the lists are
 //! cut, and say by how much. Rates are means over the last ten
 //! seconds. CPUs are reference CPUs. The types can also be read, for `plimsoll top` and for a page
 //! over several proxies.
