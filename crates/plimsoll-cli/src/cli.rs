@@ -3,7 +3,7 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{backend, check, completions, control, demo, explain, load, proxy, quota, sim};
+use crate::{backend, check, completions, control, demo, explain, load, man, proxy, quota, sim};
 
 /// Load balancing and overload protection: a proxy, and the tools to try, test and plan it.
 #[derive(Debug, Parser)]
@@ -57,6 +57,8 @@ enum Command {
     Sim(sim::Args),
     /// Print completions for a shell
     Completions(completions::Args),
+    /// Write the manual pages into a folder
+    Man(man::Args),
 }
 
 /// Reads the command line. Leaves the process on `--help`, `--version` and on a usage error.
@@ -80,6 +82,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     }
 }
 

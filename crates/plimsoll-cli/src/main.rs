@@ -16,6 +16,7 @@ mod explain;
 mod fetch;
 mod load;
 mod log;
+mod man;
 mod output;
 mod process;
 mod proxy;
