@@ -93,3 +93,8 @@ pub use snapshot::{
 pub use view::{
     BackendView, BatchView, ClusterView, LocalityView, OverrideShown, SpreadView, StateCounts, SwitchedView,
 };
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -44,3 +44,8 @@ pub use toml::Spanned;
 pub use toml::de::{DeTable, DeValue};
 pub use value::{ByteSize, choice, number, quoted, text, whole};
 pub use variants::{Variants, variants};
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -89,3 +89,8 @@ pub use rejection::Rejection;
 pub use report::LoadReport;
 pub use speed::Speed;
 pub use time::Timestamp;
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

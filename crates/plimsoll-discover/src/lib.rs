@@ -8,3 +8,8 @@
 pub mod dns;
 pub mod file;
 pub mod kubernetes;
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -47,3 +47,8 @@ pub enum Origin {
     /// be said twice, and the size of a chunk may be filled up with blanks.
     Backend,
 }
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -19,3 +19,8 @@ mod interim;
 mod streams;
 
 pub use guard::{Abuse, Allowance, Breach, Guard, Passed};
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

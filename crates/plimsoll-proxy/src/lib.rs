@@ -68,3 +68,8 @@ pub use proxy::{
 };
 pub use sockets::Sockets;
 pub use state::{SavedOverride, saved_overrides};
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

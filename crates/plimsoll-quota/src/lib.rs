@@ -37,6 +37,8 @@ pub use server::{Listening, Server};
 /// Runs the Rust code of the guide as a test of the documentation.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../README.md")]
+    mod crate_readme {}
     #[doc = include_str!("../../../docs/quotas.md")]
     mod quotas {}
 }

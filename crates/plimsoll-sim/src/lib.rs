@@ -13,3 +13,8 @@ pub mod reference;
 pub mod report;
 pub mod run;
 pub mod scenario;
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

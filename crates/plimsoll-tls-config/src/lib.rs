@@ -14,3 +14,8 @@ pub use client_name::ClientName;
 pub use host_name::is_host_name;
 pub use reader::Reader;
 pub use settings::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, ListenerTls};
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -23,3 +23,8 @@ pub mod orca;
 pub mod orca_service;
 pub mod proxy_protocol;
 pub mod shed;
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -28,6 +28,8 @@ pub use plimsoll_wire as wire;
 /// Runs the Rust code of the README and the guides as tests of the documentation.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../README.md")]
+    mod crate_readme {}
     #[doc = include_str!("../../../README.md")]
     mod readme {}
     #[doc = include_str!("../../../docs/customers.md")]

@@ -5,7 +5,7 @@ use super::Scenario;
 /// The scenarios, each by its name and the text of its file.
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../../scenarios/", $name, ".toml")))),*]
+        &[$(($name, include_str!(concat!("../../scenarios/", $name, ".toml")))),*]
     };
 }
 
