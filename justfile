@@ -59,6 +59,10 @@ bench-pick *ARGS:
 fuzz *ARGS: build
     scripts/fuzz {{ARGS}}
 
-# Licences, advisories and bans of every dependency (needs cargo-deny)
-deny:
-    cargo deny check
+# .deb, .rpm, container image, man pages and SBOM into target/packages, from the release binary
+packages *ARGS: build
+    scripts/packages --binary target/release/plimsoll {{ARGS}}
+
+# Licences, sources, bans and advisories of every dependency
+audit:
+    scripts/audit
