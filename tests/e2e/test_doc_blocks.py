@@ -22,6 +22,7 @@ NOT_RUN = {
     "bench/predict": "measures for ten minutes; test_predict.py runs six of the set-ups for seconds",
     "cargo build --release": "builds for minutes; scripts/test builds it, test_first_minutes.py runs the demo",
     "plimsoll demo --scene quota": "runs for 40 s; test_first_minutes.py runs it",
+    "scripts/packages": "packs for half a minute; tests/packages runs it, and installs its packages",
     "scripts/release": "builds for a quarter of an hour; test_release.py covers it",
     "scripts/test": "it is the program that runs this test",
 }
