@@ -222,6 +222,11 @@ async fn explain(
     form: Form,
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
+    Ok(form.json(&fleet.explain(&self::wanted(wanted)?)))
+}
+
+/// The requests that a client asks for.
+pub(crate) fn wanted(wanted: Result<Query<Wanted>, QueryRejection>) -> Result<Wanted, Problem> {
     let Query(wanted) = wanted.map_err(|rejection| {
         let help = "filter by outcome, reason, criticality, customer or cluster, and limit the number with last=20";
         Problem::new(StatusCode::BAD_REQUEST, rejection.body_text(), help)
@@ -231,7 +236,7 @@ async fn explain(
         let help = "ask for fewer, and filter by outcome, reason, criticality, customer or cluster";
         return Err(Problem::new(StatusCode::BAD_REQUEST, error, help));
     }
-    Ok(form.json(&fleet.explain(&wanted)))
+    Ok(wanted)
 }
 
 async fn explain_one(State(fleet): State<Shared>, form: Form, Path(id): Path<String>) -> Result<Response, Problem> {

@@ -12,6 +12,7 @@ use crate::explain::{Explained, Wanted};
 use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
 use crate::metrics::BackendMetrics;
 use crate::snapshot::FleetSnapshot;
+use crate::tap::Tap;
 
 /// Clusters of backends, as seen and switched from outside.
 pub trait Fleet: Send + Sync + 'static {
@@ -45,6 +46,11 @@ pub trait Fleet: Send + Sync + 'static {
 
     /// The latest requests of which something is remembered, the latest first: as many as are wanted, of those that are.
     fn explain(&self, wanted: &Wanted) -> Explained;
+
+    /// A reader of requests as they are remembered; `None` if none are.
+    fn tap(&self) -> Option<Box<dyn Tap>> {
+        None
+    }
 
     /// Obeys an operator's word on one backend. It may write a file, so it may take a while.
     ///

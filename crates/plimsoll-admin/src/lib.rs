@@ -20,6 +20,7 @@
 //! | `GET /api/v1/throttling` | the shedding report: a verdict, and the load of one window |
 //! | `GET /api/v1/explain` | what became of the latest requests, and why |
 //! | `GET /api/v1/explain/{id}` | what became of the requests with this id |
+//! | `GET /api/v1/explain/stream` | the same as they happen, as server-sent events |
 //! | `GET /api/v1/process` | the process: version, uptime, state, listeners, clusters, the latest reload |
 //! | `POST /api/v1/process/reload` | reads the config again; 200 when it is in force, 422 with the problems when not |
 //! | `POST /api/v1/process/upgrade` | hands over to a successor; 200 when it serves, 422 with the reason when not |
@@ -55,6 +56,7 @@ mod round;
 mod serve;
 mod shedding;
 mod snapshot;
+mod tap;
 mod view;
 
 /// The parts of an admin API that know no fleet, for the API of another process.
@@ -62,7 +64,7 @@ pub mod parts {
     pub use crate::api::answer::{Form, Problem};
     pub use crate::api::client::{Client, check};
     pub use crate::api::{Called, no_foreign_page};
-    pub use crate::live::{MAX_VIEWERS, Subject, Viewers, event};
+    pub use crate::live::{Look, MAX_VIEWERS, Subject, Viewers, event};
     pub use crate::page::{PATH as PAGE_PATH, for_browser, router as page_router};
     pub use crate::serve::{Lease, serve_router, serve_router_tls};
 }
@@ -90,6 +92,7 @@ pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, Sh
 pub use snapshot::{
     BatchSnapshot, ClusterSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
 };
+pub use tap::{Tap, Tapped};
 pub use view::{
     BackendView, BatchView, ClusterView, LocalityView, OverrideShown, SpreadView, StateCounts, SwitchedView,
 };

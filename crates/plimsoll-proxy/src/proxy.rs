@@ -29,7 +29,7 @@ use crate::access_log::{AccessLog, Unprepared};
 use crate::batch::BatchListenerView;
 use crate::config::Config;
 use crate::degrade::StaleView;
-use crate::explain::{Explain, Explanation};
+use crate::explain::{Explain, Explanation, Tap};
 use crate::inbound::{Inbound, InboundView};
 use crate::neighbours;
 use crate::phase::{Life, Phase};
@@ -419,6 +419,12 @@ impl Proxy {
     #[must_use]
     pub fn explanations(&self) -> Vec<Arc<Explanation>> {
         self.explain.latest()
+    }
+
+    /// A reader of explanations as they are recorded.
+    #[must_use]
+    pub fn tap(&self) -> Tap {
+        Tap::new(&self.explain)
     }
 
     /// The listeners, by name.

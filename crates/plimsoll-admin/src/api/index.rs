@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::answer::Form;
 use super::{Shared, backends, overrides, process};
-use crate::{live, page};
+use crate::{live, page, tap};
 
 /// A page.
 #[derive(Serialize)]
@@ -51,7 +51,7 @@ const fn page(
 const BACKEND: &str = "/api/v1/clusters/{name}/backends/{address}";
 
 /// All pages.
-pub(super) static PAGES: [Page; 24] = [
+pub(super) static PAGES: [Page; 25] = [
     get_page("/", "this index; JSON with Accept: application/json; a browser gets /live/", || get(index)),
     get_page("/healthz", "200 while the process runs", || get(async || "ok\n")),
     get_page("/readyz", "200 while it takes requests, else 503 with the reason", || get(super::ready)),
@@ -87,6 +87,7 @@ pub(super) static PAGES: [Page; 24] = [
     get_page("/api/v1/explain", "latest requests not served at once, and why; ?reason=, ?customer=, ?last=20", || {
         get(super::explain)
     }),
+    get_page("/api/v1/explain/stream", "the same as they happen; the same filters", || get(tap::stream)),
     get_page("/api/v1/explain/{id}", "one request, by its x-request-id", || get(super::explain_one)),
     get_page("/api/v1/process", "the process: version, uptime, state, listeners, latest reload", || {
         get(process::status)

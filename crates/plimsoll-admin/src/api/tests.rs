@@ -27,6 +27,7 @@ use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
 use crate::snapshot::{
     BatchSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
 };
+use crate::tap::{Tap, Tapped};
 
 /// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
 /// and one that says nothing.
@@ -195,6 +196,7 @@ pub(crate) fn fleet() -> Still {
         obeyed: Obeyed { serving: 4, is_persistent: true, error: None },
         refusal: None,
         page: LivePage::default(),
+        tapped: Arc::default(),
     }
 }
 
@@ -230,6 +232,8 @@ pub(crate) struct Still {
     pub(crate) obeyed: Obeyed,
     pub(crate) refusal: Option<Refused>,
     pub(crate) page: LivePage,
+    /// Requests that a tap has yet to tell.
+    pub(crate) tapped: Arc<Mutex<Vec<Explanation>>>,
 }
 
 impl Still {
@@ -248,6 +252,20 @@ impl Still {
             .ok_or(Missing::Backend)?;
         (backend.snapshot.state, backend.snapshot.reason) = (state, reason);
         Ok(())
+    }
+}
+
+struct StillTap(Arc<Mutex<Vec<Explanation>>>);
+
+impl Tap for StillTap {
+    fn look(&mut self, wanted: &Wanted) -> Tapped {
+        let mut requests = std::mem::take(&mut *self.0.lock());
+        requests.retain(|request| {
+            let reasons = [request.reason, None, None];
+            wanted.includes(&Marks { id: &request.id, outcome: request.outcome, reasons, ..Marks::default() })
+        });
+        let left_out = requests.len().saturating_sub(wanted.most());
+        Tapped { requests: requests.split_off(left_out), left_out: left_out as u64, missed: 0 }
     }
 }
 
@@ -313,6 +331,10 @@ impl Fleet for Still {
         let remembered =
             remembered.map(|(outcome, requests, reaches_back_s)| Remembered { outcome, requests, reaches_back_s });
         Explained { requests, remembered: remembered.to_vec() }
+    }
+
+    fn tap(&self) -> Option<Box<dyn Tap>> {
+        Some(Box::new(StillTap(Arc::clone(&self.tapped))))
     }
 
     fn override_backend(&self, order: BackendOrder) -> Result<Obeyed, Refused> {

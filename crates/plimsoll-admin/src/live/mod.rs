@@ -34,7 +34,7 @@ use self::changes::Changes;
 pub use self::source::{LiveClusterSnapshot, LiveSnapshot};
 use self::track::{BatchSums, Track};
 pub use self::view::*;
-pub use self::viewers::{MAX_VIEWERS, Subject, Viewers};
+pub use self::viewers::{Look, MAX_VIEWERS, Subject, Viewers};
 use crate::fleet::{Fleet, Readiness};
 
 /// Time between two samples.
@@ -105,6 +105,11 @@ impl LivePage {
     /// The fleet now, with this cluster in detail.
     pub(crate) fn live(&self, fleet: &dyn Fleet, cluster: Option<&str>) -> Result<Live, NoCluster> {
         assemble(fleet, &fleet.live(), &self.state.lock(), cluster, now())
+    }
+
+    /// The open pages.
+    pub(crate) fn viewers(&self) -> &Viewers {
+        &self.viewers
     }
 
     /// The first events of a page: the history of its cluster, and its present.

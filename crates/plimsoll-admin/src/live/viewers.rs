@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use futures_util::Stream;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::sleep;
 
 use crate::serve::Lease;
 
@@ -65,6 +67,56 @@ impl Viewers {
             self.subjects.lock().entry(subject).or_insert_with(|| watch::Sender::new(Bytes::new())).subscribe();
         Some(Body::from_stream(stream(Some(first), events, lease, permit)))
     }
+
+    /// The body of an answer that begins with `first`, and goes on with an event for each look that
+    /// finds something, one look each `period`. `None` if too many pages are open.
+    #[must_use]
+    pub fn poll(&self, first: Bytes, period: Duration, look: Look, lease: Option<Lease>) -> Option<Body> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        let poll = Poll { first: Some(first), period, look, lease, _permit: permit };
+        Some(Body::from_stream(futures_util::stream::unfold(poll, Poll::next)))
+    }
+}
+
+/// A look for something to tell; `None` if there is nothing.
+pub type Look = Box<dyn FnMut() -> Option<Bytes> + Send>;
+
+/// A page with a look of its own.
+struct Poll {
+    first: Option<Bytes>,
+    period: Duration,
+    look: Look,
+    lease: Option<Lease>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Poll {
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        if let Some(first) = self.first.take() {
+            return Some((Ok(first), self));
+        }
+        loop {
+            // A page that reads slowly is asked for less often, and each look finds more.
+            tokio::select! {
+                () = ending(self.lease.as_ref()) => return None,
+                () = sleep(self.period) => {}
+            }
+            if let Some(event) = (self.look)() {
+                if let Some(lease) = &self.lease {
+                    lease.renew();
+                }
+                return Some((Ok(event), self));
+            }
+        }
+    }
+}
+
+/// Completes at the end of the server.
+async fn ending(lease: Option<&Lease>) {
+    match lease {
+        Some(lease) => lease.until_end().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn stream(
@@ -84,14 +136,8 @@ fn stream(
 
 /// The next event; `None` at the end of the subject, and of the server.
 async fn next(events: &mut watch::Receiver<Bytes>, lease: Option<&Lease>) -> Option<Bytes> {
-    let ending = async {
-        match lease {
-            Some(lease) => lease.until_end().await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
-        () = ending => return None,
+        () = ending(lease) => return None,
         changed = events.changed() => changed.ok()?,
     }
     if let Some(lease) = lease {

@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use plimsoll::client::{Cluster, FailedAttempt};
 use plimsoll_admin::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
-    QuotaExplained, Remembered, Wanted,
+    QuotaExplained, Remembered, Tap, Tapped, Wanted,
 };
 use plimsoll_core::Criticality as Level;
 use plimsoll_core::admit::{Pressure, Standing};
 use plimsoll_core::quota::{Refusal, Refused};
 use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind, customer_label};
-use plimsoll_proxy::printable;
+use plimsoll_proxy::{Proxy, printable};
 
 /// µCPU of a CPU.
 const MICROS: f64 = 1e6;
@@ -42,17 +42,7 @@ impl Localities {
 pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted, localities: &Localities) -> Explained {
     let now = Instant::now();
     let forms = forms(wanted);
-    let is_wanted = |known: &&Arc<Known>| {
-        let marks = Marks {
-            id: known.id.as_str(),
-            outcome: known.end.kind.name(),
-            reasons: known.end.reason.map_or([None; 3], |reason| reason.words()),
-            criticality: known.criticality.map(|criticality| criticality.level.name()),
-            customer: known.customer.as_ref().map(|customer| customer.as_str()),
-            cluster: known.cluster.as_deref(),
-        };
-        forms.iter().any(|wanted| wanted.includes(&marks))
-    };
+    let is_wanted = |known: &&Arc<Known>| is_wanted(known, &forms);
     let told = |known: &Arc<Known>| Explanation { locality: localities.find(known), ..explanation(known, now) };
     let requests = known.iter().filter(is_wanted).take(wanted.most()).map(told).collect();
     let remembered = Kind::ALL.map(|kind| {
@@ -62,6 +52,48 @@ pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted, localities: &Loca
         Remembered { outcome: kind.name(), requests, reaches_back_s }
     });
     Explained { requests, remembered: remembered.to_vec() }
+}
+
+fn is_wanted(known: &Known, forms: &[Wanted]) -> bool {
+    let marks = Marks {
+        id: known.id.as_str(),
+        outcome: known.end.kind.name(),
+        reasons: known.end.reason.map_or([None; 3], |reason| reason.words()),
+        criticality: known.criticality.map(|criticality| criticality.level.name()),
+        customer: known.customer.as_ref().map(|customer| customer.as_str()),
+        cluster: known.cluster.as_deref(),
+    };
+    forms.iter().any(|wanted| wanted.includes(&marks))
+}
+
+/// A reader of the requests of a proxy. It does not keep the proxy alive: a viewer may stay for days.
+pub(super) struct ProxyTap {
+    proxy: Weak<Proxy>,
+    tap: plimsoll_proxy::explain::Tap,
+}
+
+impl ProxyTap {
+    pub(super) fn new(proxy: &Arc<Proxy>, tap: plimsoll_proxy::explain::Tap) -> Self {
+        Self { proxy: Arc::downgrade(proxy), tap }
+    }
+}
+
+impl Tap for ProxyTap {
+    fn look(&mut self, wanted: &Wanted) -> Tapped {
+        let plimsoll_proxy::explain::Tapped { explanations, overwritten: missed } = self.tap.look();
+        let forms = forms(wanted);
+        let mut known: Vec<_> = explanations.into_iter().filter(|known| is_wanted(known, &forms)).collect();
+        let left_out = known.len().saturating_sub(wanted.most());
+        known.drain(..left_out);
+        let mut requests = Vec::with_capacity(known.len());
+        if !known.is_empty() {
+            let clusters = self.proxy.upgrade().map(|proxy| proxy.clusters()).unwrap_or_default();
+            let (localities, now) = (Localities::of(&clusters), Instant::now());
+            let told = |known: &Arc<Known>| Explanation { locality: localities.find(known), ..explanation(known, now) };
+            requests.extend(known.iter().map(told));
+        }
+        Tapped { requests, left_out: left_out as u64, missed }
+    }
 }
 
 /// What is wanted, with the customer's name as it may be meant: as its requests give it, and as it is told here.

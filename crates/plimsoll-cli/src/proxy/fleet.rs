@@ -7,7 +7,7 @@ use plimsoll::client::Cluster;
 use plimsoll_admin::{
     BackendMetrics, BackendOrder, BatchSnapshot, ClusterSnapshot, Control, Declined, Explained, Fleet, FleetSnapshot,
     InboundSnapshot, ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot, Missing, Obeyed, Pending,
-    PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Unserved, UpgradeView, Wanted,
+    PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Tap, Unserved, UpgradeView, Wanted,
 };
 use plimsoll_core::health::State;
 use plimsoll_proxy::{
@@ -161,6 +161,11 @@ impl Fleet for ProxyFleet {
     fn explain(&self, wanted: &Wanted) -> Explained {
         let localities = explain::Localities::of(&self.proxy.clusters());
         explain::explained(&self.proxy.explanations(), wanted, &localities)
+    }
+
+    fn tap(&self) -> Option<Box<dyn Tap>> {
+        let tap = self.proxy.tap();
+        tap.is_on().then(|| Box::new(explain::ProxyTap::new(&self.proxy, tap)) as _)
     }
 
     fn override_backend(&self, order: BackendOrder) -> Result<Obeyed, Refused> {

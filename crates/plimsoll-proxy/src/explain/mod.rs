@@ -17,6 +17,7 @@ mod id;
 mod log;
 mod reason;
 mod ring;
+mod tap;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use self::log::RefusalLog;
 pub(crate) use self::reason::tests::errors;
 pub use self::reason::{Reason, may_be_only_counted};
 use self::ring::Ring;
+pub use self::tap::{Tap, Tapped};
 pub use crate::classify::Origin;
 use crate::config;
 
