@@ -3,7 +3,7 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{backend, check, completions, control, demo, explain, load, man, proxy, quota, sim};
+use crate::{backend, check, completions, control, demo, explain, load, man, proxy, quota, sim, tap};
 
 /// Load balancing and overload protection: a proxy, and the tools to try, test and plan it.
 #[derive(Debug, Parser)]
@@ -45,6 +45,8 @@ enum Command {
     Drain(control::DrainArgs),
     /// Status of a running proxy: version, listeners, clusters, last reload
     Status(control::StatusArgs),
+    /// Print refusals as they happen, each with its reason
+    Tap(tap::Args),
     /// Share the CPU limits of customers among all tasks of a service
     Quota(quota::Args),
     /// Explain why a request was shed, failed, was retried, or went to its backend
@@ -76,6 +78,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Upgrade(args) => control::upgrade(&args),
         Command::Drain(args) => control::drain(&args),
         Command::Status(args) => control::status(&args),
+        Command::Tap(args) => tap::run(&args),
         Command::Quota(args) => quota::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Backend(args) => backend::run(args),

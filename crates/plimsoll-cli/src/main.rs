@@ -11,6 +11,7 @@ mod cli;
 mod completions;
 mod control;
 mod demo;
+mod events;
 mod exit;
 mod explain;
 mod fetch;
@@ -21,7 +22,9 @@ mod output;
 mod process;
 mod proxy;
 mod quota;
+mod signals;
 mod sim;
+mod tap;
 mod units;
 
 use std::process::ExitCode;

@@ -37,6 +37,18 @@ pub(crate) fn to_stdout(text: fmt::Arguments<'_>, end: &str) -> anyhow::Result<(
     }
 }
 
+/// Writes a line on stdout at once, for a command that goes on until nobody reads any more; false then.
+///
+/// # Errors
+/// When it cannot be written although somebody would read it.
+pub(crate) fn write_line(line: &str) -> anyhow::Result<bool> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(line.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written.context("cannot write to stdout").map(|()| true),
+    }
+}
+
 /// Says a line on stderr, if that can be.
 pub(crate) fn to_stderr(text: fmt::Arguments<'_>) {
     let _ = io::stderr().lock().write_fmt(format_args!("{text}\n"));

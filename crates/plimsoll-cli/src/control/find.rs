@@ -60,6 +60,19 @@ impl Target {
     }
 }
 
+impl Target {
+    /// The admin address of the proxy, for a command that needs its API.
+    pub(crate) fn admin_address(&self) -> Result<SocketAddr, Problem> {
+        match self.find()? {
+            Found::Api(api) => Ok(api.address),
+            Found::Signals(process) => {
+                let pid = process.pid;
+                Err(Problem::Failed(anyhow::anyhow!("process {pid} runs, but its admin API is off or does not answer")))
+            }
+        }
+    }
+}
+
 impl Process {
     /// Its admin API and the status there, if the API answers for this very process.
     pub(super) fn api(&self) -> Option<(Api, Answer)> {

@@ -29,7 +29,7 @@ pub(super) fn get(admin: SocketAddr, path: &str) -> anyhow::Result<(u16, Value)>
 }
 
 /// As it stands in a path or a query.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {

@@ -5,6 +5,9 @@
 mod ask;
 mod tell;
 
+pub(crate) use self::ask::escaped;
+pub(crate) use self::tell::{LINE_HEADER, line};
+
 use std::net::SocketAddr;
 
 use plimsoll_core::Criticality;

@@ -106,6 +106,69 @@ fn gate(gate: &Value) -> String {
     )
 }
 
+/// The columns of [`line`].
+pub(crate) const LINE_HEADER: &str =
+    "TIME          ID                CLUSTER       CUSTOMER      CRITICALITY     REASON             COST  DETAIL";
+
+/// A request in one line: when, which, whose, why, and the figures behind the reason.
+pub(crate) fn line(request: &Value) -> String {
+    let field = |key: &str| request[key].as_str().unwrap_or("-");
+    let level = request["criticality"]["level"].as_str().unwrap_or("-");
+    let cost = request["gate"]["expected_cost_ms"].as_f64().map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
+    format!(
+        "{}  {:<16}  {:<12}  {:<12}  {level:<14}  {:<12}  {cost:>9}  {} {}: {}",
+        time_of_day(&request["at"]),
+        field("id"),
+        field("cluster"),
+        field("customer"),
+        field("reason"),
+        field("method"),
+        field("path"),
+        detail(request),
+    )
+}
+
+/// The time in UTC.
+fn time_of_day(at: &Value) -> String {
+    let ms = (at.as_f64().unwrap_or_default().max(0.0) * 1e3).round() as u64 % 86_400_000;
+    let (seconds, ms) = (ms / 1_000, ms % 1_000);
+    format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+/// The reason in plain words, with the figures of a decision.
+fn detail(request: &Value) -> String {
+    let reason = request["reason"].as_str().unwrap_or_default();
+    let meaning = meaning(reason).unwrap_or_else(|| text(request, "outcome"));
+    if let Some(attempt) = request["failed_attempts"].as_array().and_then(|attempts| attempts.last()) {
+        let backend = attempt["backend"].as_str().unwrap_or("(removed)");
+        return format!("{meaning}; last attempt at {backend}: {}", text(attempt, "error"));
+    }
+    let of = &request["gate"];
+    match of["decision"].as_str() {
+        None | Some("admitted") => meaning.to_owned(),
+        Some(_) => {
+            let dry_run = if of["dry_run"] == true { " (dry run: admitted)" } else { "" };
+            format!("{meaning}{dry_run}{}, pressure {}", quota(of) + &fleet(of), text(of, "pressure"))
+        }
+    }
+}
+
+/// A reason in plain words.
+fn meaning(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "overloaded" => "the process has no headroom",
+        "overloaded-no-retry" => "no headroom here or elsewhere",
+        "quota" => "the customer is at its limit",
+        "throttled" => "not sent: backends shed most such requests",
+        "deadline" => "the answer would come too late",
+        "saturated" => "every backend is at its limit of active requests",
+        "no-backend" => "no backend is usable",
+        "lame-duck" => "the backend is draining",
+        "no-route" => "no route matches",
+        _ => return None,
+    })
+}
+
 /// A refusal by a limit over the fleet.
 fn fleet(gate: &Value) -> String {
     let Some(limit) = gate["fleet_limit_cpus"].as_f64() else { return String::new() };
@@ -180,6 +243,37 @@ mod tests {
   outcome     refused with 503, overloaded, after 0.08 ms
 ";
         assert_eq!(whole(&refused()), expected);
+    }
+
+    #[test]
+    fn a_line_has_reason_cost_and_figures() {
+        let mut request = refused();
+        request["at"] = json!(1_764_326_400.125);
+        let expected = "10:40:00.125  1f3a9c4e77b2d015  web           ann           sheddable       overloaded       2.5 ms  \
+                        GET /search: the process has no headroom, pressure severe";
+        assert_eq!(line(&request), expected);
+        (request["reason"], request["gate"]["decision"]) = (json!("quota"), json!("quota"));
+        (request["gate"]["hard_limit_cpus"], request["gate"]["customer_used_cpus"]) = (json!(0.1), json!(0.0985));
+        let told = line(&request);
+        assert!(
+            told.ends_with("the customer is at its limit: the customer uses 0.0985 of 0.1 CPUs, pressure severe"),
+            "{told}"
+        );
+        for (column, of) in LINE_HEADER.split_whitespace().zip(["10:40", "1f3a", "web", "ann", "shedd", "quota"]) {
+            assert_eq!(LINE_HEADER.find(column), told.find(of), "{column}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_a_gate_names_the_last_attempt() {
+        let mut request = refused();
+        (request["gate"], request["reason"], request["customer"]) = (json!(null), json!("no-backend"), json!(null));
+        request["failed_attempts"] = json!([{ "backend": "10.0.0.1:80", "error": "connection refused" }]);
+        let told = line(&request);
+        assert!(
+            told.ends_with(" -  GET /search: no backend is usable; last attempt at 10.0.0.1:80: connection refused"),
+            "{told}"
+        );
     }
 
     #[test]
