@@ -3,7 +3,7 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{backend, check, completions, control, demo, explain, load, man, proxy, quota, sim, tap};
+use crate::{backend, check, completions, control, demo, explain, load, man, proxy, quota, sim, tap, top};
 
 /// Load balancing and overload protection: a proxy, and the tools to try, test and plan it.
 #[derive(Debug, Parser)]
@@ -18,6 +18,7 @@ use crate::{backend, check, completions, control, demo, explain, load, man, prox
   plimsoll check -c plimsoll.toml
   plimsoll reload
   plimsoll status
+  plimsoll top
   plimsoll explain
   plimsoll sim list
 
@@ -45,6 +46,8 @@ enum Command {
     Drain(control::DrainArgs),
     /// Status of a running proxy: version, listeners, clusters, last reload
     Status(control::StatusArgs),
+    /// Watch a running proxy, or several: verdict, load, backends, customers, as they change
+    Top(top::Args),
     /// Print refusals as they happen, each with its reason
     Tap(tap::Args),
     /// Share the CPU limits of customers among all tasks of a service
@@ -78,6 +81,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Upgrade(args) => control::upgrade(&args),
         Command::Drain(args) => control::drain(&args),
         Command::Status(args) => control::status(&args),
+        Command::Top(args) => top::run(&args),
         Command::Tap(args) => tap::run(&args),
         Command::Quota(args) => quota::run(&args),
         Command::Explain(args) => explain::run(&args),

@@ -84,6 +84,24 @@ impl Failure {
     }
 }
 
+/// Sends a request, and reads its answer: JSON in which all texts are printable.
+pub(crate) async fn ask(admin: &str, method: Method, path: &str) -> Result<Value, Failure> {
+    let text = ask_text(admin, method, path).await?;
+    let json = serde_json::from_str(&text).map_err(|error| Failure::Foreign(format!("no JSON of a proxy: {error}")))?;
+    Ok(clean(json))
+}
+
+/// The same as text.
+pub(crate) async fn ask_text(admin: &str, method: Method, path: &str) -> Result<String, Failure> {
+    let exchange = async { send(admin, method, path).await?.whole().await };
+    let answer = timeout(PATIENCE, exchange).await.unwrap_or_else(|_| bail!("no answer within {PATIENCE:?}"));
+    let (status, body) = answer.map_err(|error| Failure::unreachable(&error))?;
+    if status >= 300 {
+        return Err(Failure::refused(status, &body));
+    }
+    String::from_utf8(body.into()).map_err(|_| Failure::Foreign("no JSON of a proxy: it is not UTF-8".into()))
+}
+
 /// JSON whose texts can be written to a terminal.
 pub(crate) fn clean(json: Value) -> Value {
     match json {

@@ -25,7 +25,9 @@ mod quota;
 mod signals;
 mod sim;
 mod tap;
+mod top;
 mod units;
+mod words;
 
 use std::process::ExitCode;
 

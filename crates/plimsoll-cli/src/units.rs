@@ -64,6 +64,21 @@ pub(crate) fn local_address(text: &str) -> Result<SocketAddr, String> {
     address(text, Ipv4Addr::LOCALHOST.into())
 }
 
+/// Where the admin API of a proxy listens, perhaps on another machine: `HOST:PORT` or `:PORT`.
+pub(crate) fn admin_address(text: &str) -> Result<String, String> {
+    if let Ok(address) = local_address(text) {
+        return Ok(address.to_string());
+    }
+    let is_name = |host: &str| {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        !host.is_empty() && host.chars().all(is_part) && host.contains(|c: char| c.is_ascii_alphabetic())
+    };
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_name(host) && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
+        _ => Err("write a host and a port, such as edge-1:9900, 127.0.0.1:9900 or :9900".to_owned()),
+    }
+}
+
 /// An address; `host` is meant by one without.
 fn address(text: &str, host: IpAddr) -> Result<SocketAddr, String> {
     let parsed = match text.strip_prefix(':') {
@@ -96,6 +111,21 @@ mod tests {
             for junk in ["", "80", "example.com:80", ":99999", "1.2.3.4"] {
                 assert!(known(junk).is_err(), "{junk}");
             }
+        }
+    }
+
+    #[test]
+    fn admin_addresses_may_name_a_host() {
+        for (text, address) in [
+            (":9900", "127.0.0.1:9900"),
+            ("localhost:9900", "127.0.0.1:9900"),
+            ("[::1]:9900", "[::1]:9900"),
+            ("edge-1.example:9900", "edge-1.example:9900"),
+        ] {
+            assert_eq!(admin_address(text), Ok(address.to_owned()));
+        }
+        for junk in ["edge-1", "edge-1:", "edge 1:9900", "edge-1:99999", "http://edge:9900", "1.2.3:9900", ":x"] {
+            assert!(admin_address(junk).is_err(), "{junk}");
         }
     }
 

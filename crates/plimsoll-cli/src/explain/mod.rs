@@ -6,7 +6,7 @@ mod ask;
 mod tell;
 
 pub(crate) use self::ask::escaped;
-pub(crate) use self::tell::{LINE_HEADER, line};
+pub(crate) use self::tell::{LINE_HEADER, line, short_line};
 
 use std::net::SocketAddr;
 
@@ -104,6 +104,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     Ok(Verdict::Good)
+}
+
+/// The requests of an answer about one cluster, for a screen: a line each, the latest first.
+pub(crate) fn lines(answer: &Value) -> Vec<String> {
+    let requests = answer["requests"].as_array().map_or(&[][..], Vec::as_slice);
+    match requests {
+        [] => vec!["none is remembered".to_owned()],
+        some => tell::short_lines(some),
+    }
 }
 
 /// Whether requests with this reason may be counted without being remembered.

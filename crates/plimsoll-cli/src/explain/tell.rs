@@ -128,6 +128,23 @@ pub(crate) fn line(request: &Value) -> String {
     )
 }
 
+/// The columns of [`short_line`].
+const SHORT_HEADER: &str = "TIME          ID                CUSTOMER      CRITICALITY     REASON";
+
+/// A request of a known cluster in a line for a screen: the end of it may be cut.
+pub(crate) fn short_line(request: &Value) -> String {
+    let field = |key: &str| request[key].as_str().unwrap_or("-");
+    let level = request["criticality"]["level"].as_str().unwrap_or("-");
+    let (time, id, customer) = (time_of_day(&request["at"]), field("id"), field("customer"));
+    let (reason, detail, method, path) = (field("reason"), detail(request), field("method"), field("path"));
+    format!("{time}  {id:<16}  {customer:<12}  {level:<14}  {reason}: {detail}; {method} {path}")
+}
+
+/// Requests of a known cluster for a screen, in their order.
+pub(super) fn short_lines(requests: &[Value]) -> Vec<String> {
+    std::iter::once(SHORT_HEADER.to_owned()).chain(requests.iter().map(short_line)).collect()
+}
+
 /// The time in UTC.
 fn time_of_day(at: &Value) -> String {
     let ms = (at.as_f64().unwrap_or_default().max(0.0) * 1e3).round() as u64 % 86_400_000;

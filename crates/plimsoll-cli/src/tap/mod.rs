@@ -132,6 +132,15 @@ async fn follow(args: &Args, admin: &str) -> Outcome {
 
 /// The refusals of an event, a line each, and the count of the others.
 fn lines(event: &str) -> Vec<String> {
+    lines_by(event, explain::line)
+}
+
+/// The same for a screen that shows one cluster.
+pub(crate) fn short_lines(event: &str) -> Vec<String> {
+    lines_by(event, explain::short_line)
+}
+
+fn lines_by(event: &str, line: fn(&Value) -> String) -> Vec<String> {
     let Ok(event) = serde_json::from_str(event).map(clean) else { return Vec::new() };
     let (requests, left_out, missed) = parts(&event);
     let mut lines: Vec<String> = Vec::new();
@@ -142,7 +151,7 @@ fn lines(event: &str) -> Vec<String> {
     if missed > 0 {
         lines.push(format!("# {missed} requests were displaced from memory first: see `entries` in [explain]"));
     }
-    lines.extend(requests.iter().map(explain::line));
+    lines.extend(requests.iter().map(line));
     lines
 }
 

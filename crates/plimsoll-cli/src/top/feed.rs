@@ -1,0 +1,167 @@
+//! Follows one proxy: its stream of states, again after each break, and another cluster on demand.
+
+use std::time::Duration;
+
+use http::Method;
+use plimsoll_admin::Live;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::points::History;
+use crate::events::{Events, Failure, ask, clean};
+use crate::explain::escaped;
+
+/// Time between two attempts after a break: a proxy that restarts is back within a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// Time between two questions to a proxy that has as many viewers as it takes.
+const POLL: Duration = Duration::from_secs(1);
+
+/// News of a proxy.
+#[derive(Debug)]
+pub(super) enum News {
+    /// The past ten minutes.
+    History(History),
+    /// The present, and its JSON as it came.
+    Live(Box<Live>, String),
+    /// There is no answer.
+    Lost(String),
+    /// The proxy has no such cluster (any more).
+    NoCluster(String),
+}
+
+/// The path of the state of a cluster.
+pub(super) fn path(page: &str, cluster: Option<&str>) -> String {
+    let query = cluster.map(|name| format!("?cluster={}", escaped(name))).unwrap_or_default();
+    format!("/api/v1/{page}{query}")
+}
+
+/// The answer in JSON, with all texts printable.
+pub(super) fn read(json: &str) -> Result<Live, Failure> {
+    let foreign = |error: serde_json::Error| {
+        Failure::Foreign(format!("its answer cannot be read, perhaps it is of another version: {error}"))
+    };
+    let json = clean(serde_json::from_str::<Value>(json).map_err(foreign)?);
+    match json["process"]["kind"].as_str() {
+        Some("quota") => Err(Failure::Foreign("it is a quota server, not a proxy".to_owned())),
+        _ => serde_json::from_value(json).map_err(foreign),
+    }
+}
+
+/// Follows the proxy at `admin` for ever; `tell` returns false when nobody listens any more.
+pub(super) async fn follow(admin: String, mut cluster: watch::Receiver<Option<String>>, tell: impl Fn(News) -> bool) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let wanted = cluster.borrow_and_update().clone();
+        let ended = tokio::select! {
+            changed = cluster.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                pause = FIRST_PAUSE;
+                continue;
+            }
+            ended = stream(&admin, wanted.as_deref(), &tell, &mut pause) => ended,
+        };
+        let is_heard = match (ended, wanted) {
+            (Ended::Unheard, _) => false,
+            (Ended::Refused { status: 404, .. }, Some(name)) => tell(News::NoCluster(name)),
+            (Ended::Refused { why, .. } | Ended::Broken(why), _) => tell(News::Lost(why)),
+        };
+        if !is_heard {
+            return;
+        }
+        tokio::select! {
+            changed = cluster.changed() => if changed.is_err() { return },
+            () = sleep(pause) => pause = (pause * 2).min(MAX_PAUSE),
+        }
+    }
+}
+
+/// How a stream ended.
+enum Ended {
+    Unheard,
+    Refused { status: u16, why: String },
+    Broken(String),
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        let why = failure.to_string();
+        match failure {
+            Failure::Refused { status, .. } => Self::Refused { status, why },
+            Failure::Unreachable(_) | Failure::Foreign(_) => Self::Broken(why),
+        }
+    }
+}
+
+async fn stream(admin: &str, cluster: Option<&str>, tell: &impl Fn(News) -> bool, pause: &mut Duration) -> Ended {
+    let mut events = match Events::open(admin, &path("live/stream", cluster)).await {
+        Ok(events) => events,
+        Err(Failure::Refused { status: 503, .. }) => return poll(admin, cluster, tell, pause).await,
+        Err(failure) => return failure.into(),
+    };
+    loop {
+        let event = match events.next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ended::Broken("the proxy ended the stream".to_owned()),
+            Err(error) => return Ended::Broken(format!("{error:#}")),
+        };
+        *pause = FIRST_PAUSE;
+        let news = match event.name.as_str() {
+            "history" => serde_json::from_str(&event.data).ok().map(News::History),
+            "live" => match read(&event.data) {
+                Ok(live) => Some(News::Live(Box::new(live), event.data)),
+                Err(failure) => return failure.into(),
+            },
+            _ => None,
+        };
+        if news.is_some_and(|news| !tell(news)) {
+            return Ended::Unheard;
+        }
+    }
+}
+
+/// Asks each second, without the past.
+async fn poll(admin: &str, cluster: Option<&str>, tell: &impl Fn(News) -> bool, pause: &mut Duration) -> Ended {
+    loop {
+        let json = match crate::events::ask_text(admin, Method::GET, &path("live", cluster)).await {
+            Ok(json) => json,
+            Err(failure) => return failure.into(),
+        };
+        *pause = FIRST_PAUSE;
+        let live = match read(&json) {
+            Ok(live) => Box::new(live),
+            Err(failure) => return failure.into(),
+        };
+        if !tell(News::Live(live, json)) {
+            return Ended::Unheard;
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// The answer of a command, in words.
+pub(super) async fn command(admin: &str, path: &str) -> Result<Value, Failure> {
+    ask(admin, Method::POST, path).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_other_programs_are_told_apart() {
+        let refused = |json: &str| read(json).unwrap_err().to_string();
+        assert!(refused("{").contains("cannot be read"));
+        assert!(refused("{}").contains("missing field `at`"));
+        assert!(refused(r#"{"process":{"kind":"quota"}}"#).contains("quota server"));
+    }
+
+    #[test]
+    fn names_of_clusters_are_escaped_in_paths() {
+        assert_eq!(path("live", Some("a&b=c")), "/api/v1/live?cluster=a%26b%3Dc");
+        assert_eq!(path("live/stream", None), "/api/v1/live/stream");
+    }
+}
