@@ -6,9 +6,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Target;
+use super::api::Api;
 use super::find::{Found, STATUS};
+use crate::events::clean;
 use crate::exit::{Outcome, Verdict};
+use crate::explain::escaped;
 use crate::output::{errln, out, outln};
+use crate::words::{self, number, verdict};
+
+/// Clusters whose live state is asked for: one request each.
+const MAX_LIVE: usize = 20;
 
 /// Arguments of `plimsoll status`.
 #[derive(Debug, clap::Args)]
@@ -42,13 +49,51 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.json {
         outln!("{:#}", answer.json)?;
     } else {
-        out!("{}", table(&answer.json))?;
+        out!("{}", table(&answer.json, |cluster| live(api, cluster)))?;
     }
     Ok(Verdict::Good)
 }
 
-/// The status for a person.
-fn table(status: &Value) -> String {
+/// The live state of a cluster; `None` where the proxy does not have it, as an older one.
+fn live(api: Api, cluster: &str) -> Option<Value> {
+    let answer = api.get(&format!("/api/v1/live?cluster={}", escaped(cluster))).ok()?;
+    (answer.status == 200).then(|| clean(answer.json)).map(|mut live| live["cluster"].take())
+}
+
+/// The state of a cluster in a few lines: its verdict, its load, and what is not as usual.
+fn state(cluster: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    let gate = &cluster["gate"];
+    let cpus = |key: &str| gate[key].as_f64().map_or_else(|| "?".to_owned(), number);
+    if let Some(name) = gate["verdict"].as_str() {
+        let of = verdict(Some(name));
+        let dry_run = if gate["dry_run"] == true { " (dry run)" } else { "" };
+        let lasted = words::span(gate["verdict_for_s"].as_f64().unwrap_or_default());
+        let meaning = gate["meaning"].as_str().unwrap_or_default();
+        lines.push(format!("{} {}{dry_run} for {lasted}: {meaning}", of.glyph, of.word));
+        let (used, capacity, line) = (cpus("used_cpus"), cpus("capacity_cpus"), cpus("load_line_cpus"));
+        lines.push(format!("{used} of {capacity} CPUs used, load line {line}"));
+    }
+    let traffic = &cluster["traffic"];
+    let sum =
+        |key: &str| traffic[key].as_object().into_iter().flatten().filter_map(|(_, qps)| qps.as_f64()).sum::<f64>();
+    let mut parts = Vec::new();
+    let (throttled, retries, denied) =
+        (sum("throttled"), traffic["retries_qps"].as_f64().unwrap_or_default(), sum("retries_denied"));
+    if throttled > 0.0 {
+        parts.push(format!("{} requests/s throttled", number(throttled)));
+    }
+    if retries > 0.0 || denied > 0.0 {
+        parts.push(format!("{} retries/s, {} denied", number(retries), number(denied)));
+    }
+    if !parts.is_empty() {
+        lines.push(parts.join("; "));
+    }
+    lines
+}
+
+/// The status for a person, with the live state of each cluster.
+fn table(status: &Value, live: impl Fn(&str) -> Option<Value>) -> String {
     let text = |field: &str| status[field].as_str().unwrap_or("?").to_owned();
     let mut out = String::new();
     let (pid, up) = (&status["pid"], span(&status["uptime_s"]));
@@ -69,9 +114,15 @@ fn table(status: &Value) -> String {
         let named = if name == address { String::new() } else { format!("{name} ") };
         line("listener", format!("{named}{address}: {} connections", listener["connections"]));
     }
-    for cluster in rows("clusters") {
+    for (place, cluster) in rows("clusters").iter().enumerate() {
         let name = string(&cluster["name"]);
         line("cluster", format!("{name}: {} of {} backends healthy", cluster["healthy"], cluster["backends"]));
+        if place < MAX_LIVE {
+            live(&name).iter().flat_map(state).for_each(|told| line("", told));
+        }
+    }
+    if rows("clusters").len() > MAX_LIVE {
+        line("", format!("the verdicts of the first {MAX_LIVE} are shown; `plimsoll top` has the worst"));
     }
     out
 }
@@ -125,6 +176,21 @@ plimsoll 0.1.0, process 4711: ready, up 3h 5m
   listener  public 0.0.0.0:80: 40 connections
   cluster   web: 3 of 4 backends healthy
 ";
-        assert_eq!(table(&status), expected);
+        assert_eq!(table(&status, |_| None), expected, "of an older proxy");
+        let live = json!({
+            "gate": {
+                "verdict": "users-affected", "meaning": "users are affected: critical requests are lost",
+                "verdict_for_s": 120.0, "dry_run": false, "capacity_cpus": 8.0, "load_line_cpus": 7.84, "used_cpus": 7.9,
+            },
+            "traffic": { "throttled": { "sheddable": 12.0 }, "retries_qps": 3.0, "retries_denied": { "budget": 2.0 } },
+        });
+        let state = "            \
+                     ✕ users affected for 2 min: users are affected: critical requests are lost
+            7.90 of 8.00 CPUs used, load line 7.84
+            12.0 requests/s throttled; 3.00 retries/s, 2.00 denied
+";
+        assert_eq!(table(&status, |name| (name == "web").then(|| live.clone())), expected.to_owned() + state);
+        let calm = json!({ "gate": null, "traffic": { "throttled": {}, "retries_qps": 0.0, "retries_denied": {} } });
+        assert_eq!(table(&status, |_| Some(calm.clone())), expected, "nothing to tell");
     }
 }
