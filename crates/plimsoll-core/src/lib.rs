@@ -20,6 +20,7 @@
 //! - [`batch`] limits the batch requests at backends, and selects the next of the others.
 //! - [`queue`] selects the waiting request that gets the next slot.
 //! - [`quota`] shares the limit of a customer among the tasks of a fleet.
+//! - [`trace`] decides which requests have their spans recorded.
 //! - [`Speed`] makes costs and limits of different machines comparable.
 //! - [`debt`] measures how far a slow client lags behind its minimum rate.
 //! - [`LoadReport`] is a backend's own account of its load ([`report`]), [`probe`] its answer to a
@@ -75,6 +76,7 @@ pub mod spread;
 pub mod subset;
 pub mod throttle;
 mod time;
+pub mod trace;
 
 pub use balancer::{
     BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, Distribution, LOAD_BINS,

@@ -40,6 +40,12 @@ pub const X_CRITICALITY: HeaderName = HeaderName::from_static("x-criticality");
 /// read.
 pub const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
+/// The trace of a request, and the span that caused it (W3C): see [`crate::trace_context`].
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Facts of tracing systems about a request's trace (W3C).
+pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
 /// The time left until the deadline, in milliseconds, as Envoy and meshes on it send it.
 pub const X_ENVOY_EXPECTED_RQ_TIMEOUT_MS: HeaderName = HeaderName::from_static("x-envoy-expected-rq-timeout-ms");
 

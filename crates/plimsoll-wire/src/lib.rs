@@ -11,6 +11,7 @@
 //! - [`mod@health`]: the messages of `grpc.health.v1`.
 //! - [`proxy_protocol`]: the client's address, passed on by a proxy for connections.
 //! - [`metadata`]: the criticality, deadline and attempt of a request.
+//! - [`trace_context`]: the trace of a request; [`otlp`]: spans for a collector.
 //! - [`hop`]: the removal of hop-by-hop fields.
 //! - [`headers`]: the names of the headers.
 
@@ -21,8 +22,10 @@ pub mod hop;
 pub mod metadata;
 pub mod orca;
 pub mod orca_service;
+pub mod otlp;
 pub mod proxy_protocol;
 pub mod shed;
+pub mod trace_context;
 
 /// Runs the example of the README as a test of the documentation.
 #[cfg(doctest)]

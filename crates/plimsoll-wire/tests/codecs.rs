@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
+use plimsoll_core::trace::{Flags, SpanId, TraceContext, TraceId};
 use plimsoll_core::{LoadReport, Speed};
 use plimsoll_wire::grpc::{Code, FrameHeader, decode_message, encode_message, unframe};
 use plimsoll_wire::headers::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN};
@@ -11,6 +12,7 @@ use plimsoll_wire::health::{HealthCheckRequest, HealthCheckResponse};
 use plimsoll_wire::orca::{self, Malformed, OrcaLoadReport};
 use plimsoll_wire::orca_service::OrcaLoadReportRequest;
 use plimsoll_wire::shed::Shed;
+use plimsoll_wire::trace_context;
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -161,6 +163,31 @@ fn report() -> impl Strategy<Value = OrcaLoadReport> {
 }
 
 proptest! {
+    #[test]
+    fn trace_reads_back_as_written(trace in 1_u128.., span in 1_u64.., is_sampled: bool, is_random: bool) {
+        let (trace, span) = (TraceId::new(trace).unwrap(), SpanId::new(span).unwrap());
+        let context = TraceContext { trace, span, flags: Flags { is_sampled, is_random } };
+        let mut headers = HeaderMap::new();
+        trace_context::write(&mut headers, context);
+        prop_assert_eq!(trace_context::read(&headers), Ok(Some(context)));
+    }
+
+    /// Junk, and fields with one byte of junk in them: a field that is read is written alike.
+    #[test]
+    fn field_that_is_read_as_a_trace_has_its_form(
+        junk in prop::collection::vec(any::<u8>(), 0..80), at in 0_usize..55, byte: u8, version in "[0-9a-f]{2}",
+    ) {
+        let mut field = format!("{version}-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").into_bytes();
+        field[at] = byte;
+        for field in [junk, field] {
+            if let Some(context) = trace_context::parse(&field) {
+                let written = trace_context::format(context);
+                prop_assert_eq!(&written.as_bytes()[2..53], &field[2..53]);
+                prop_assert_ne!(&field[..2], b"ff");
+            }
+        }
+    }
+
     #[test]
     fn report_reads_back_as_written(report in report()) {
         let value = report.to_header_value();
