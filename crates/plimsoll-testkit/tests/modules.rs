@@ -32,7 +32,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
         "client::backend", "client::batch", "client::body", "client::cluster", "client::config",
         "client::error", "client::failed_attempt", "client::informational", "client::localities",
         "client::pool", "client::refused", "client::request_body", "client::send",
-        "client::service", "client::terms", "client::upgraded",
+        "client::service", "client::terms", "client::trace", "client::upgraded",
     ]),
     ("client::answer", &["client::attempt_end", "client::error"]),
     ("client::service", &[
@@ -45,7 +45,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
         "client::failed_attempt", "client::form", "client::http1", "client::http2_body",
         "client::informational", "client::inherit", "client::outgoing", "client::pool",
         "client::preemption", "client::refused", "client::replay", "client::request_body",
-        "client::terms", "client::timer", "client::upgraded",
+        "client::terms", "client::timer", "client::trace", "client::upgraded",
     ]),
     ("client::body", &[
         "client::attempt", "client::attempt_end", "client::classify", "client::error",
@@ -64,7 +64,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ]),
     ("client::attempt", &[
         "client::attempt_end", "client::batch", "client::cluster", "client::http1",
-        "client::preemption", "client::stream_id",
+        "client::preemption", "client::stream_id", "client::trace",
     ]),
     ("client::cluster", &[
         "client::attempt_end", "client::backend", "client::check", "client::config",
@@ -87,12 +87,13 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::outgoing", &["client::preemption", "client::request_body"]),
     ("client::preemption", &["clock"]),
     ("client::stream_id", &[]),
-    ("client::terms", &["client::batch", "client::config", "client::informational"]),
+    ("client::terms", &["client::batch", "client::config", "client::informational", "client::trace"]),
     ("client::batch", &["clock"]),
     ("client::config", &["client::localities", "tls"]),
     ("client::informational", &[]),
     ("client::localities", &["discover"]),
     ("client::timer", &[]),
+    ("client::trace", &[]),
     ("client::failed_attempt", &["client::error", "client::refused"]),
     ("client::error", &["client::attempt_end", "client::refused", "client::request_body"]),
     ("client::refused", &["client::attempt_end"]),

@@ -242,6 +242,11 @@ impl AttemptEnd {
         !matches!(self.row().outcome, Outcome::Cancelled)
     }
 
+    /// Whether the backend shed the request.
+    pub(crate) const fn is_shed(self) -> bool {
+        matches!(self, Self::Shed(_) | Self::PushedBack | Self::PushedBackFinally)
+    }
+
     /// Whether a response blames its backend for this end, so that the blame stands if nobody reads on.
     pub(crate) const fn blames_backend(self) -> bool {
         !matches!(self.row().outcome, Outcome::Success | Outcome::Cancelled)

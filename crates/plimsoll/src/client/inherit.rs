@@ -4,13 +4,15 @@
 //! first one. Otherwise the services below shed the requests that the ones above need most (SRE ch.
 //! 21, "Criticality"). The same holds for the customer, the time left and the number of attempts.
 //! It holds for the cohort too: otherwise services shed different tasks, until none is whole. The
-//! request's own metadata stands.
+//! trace goes along as it came, unless the service continues it with spans of its own. The request's
+//! own metadata stands.
 
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use plimsoll_wire::headers::{
-    GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_CRITICALITY, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
+    GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, TRACEPARENT, TRACESTATE, X_CRITICALITY, X_ENVOY_ATTEMPT_COUNT,
+    X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
 };
 use plimsoll_wire::{grpc, metadata};
 use tokio::time::Instant;
@@ -34,6 +36,16 @@ pub(super) fn inherit(headers: &mut HeaderMap) -> Option<Duration> {
         && !headers.contains_key(header)
     {
         headers.insert(header.clone(), cohort.header_value().clone());
+    }
+    if let Some(trace) = parent.trace
+        && !headers.contains_key(TRACEPARENT)
+    {
+        headers.insert(TRACEPARENT, trace.parent.clone());
+        // The state of another trace would be of no use.
+        match &trace.state {
+            Some(state) => headers.insert(TRACESTATE, state.clone()),
+            None => headers.remove(TRACESTATE),
+        };
     }
     let says = |name| headers.contains_key(name);
     if parent.attempt > 1 && !says(GRPC_PREVIOUS_RPC_ATTEMPTS) && !says(X_ENVOY_ATTEMPT_COUNT) {

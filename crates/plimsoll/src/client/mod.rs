@@ -60,6 +60,7 @@ mod service;
 mod stream_id;
 mod terms;
 mod timer;
+mod trace;
 mod upgraded;
 
 use std::fmt;
@@ -92,6 +93,7 @@ pub use self::refused::Refused;
 pub use self::request_body::RequestBody;
 pub use self::service::ServiceBody;
 pub use self::terms::{Idempotent, Terms};
+pub use self::trace::{AttemptSpan, AttemptStart, AttemptSummary, Tracer};
 pub use self::upgraded::Upgraded;
 /// The client of a request, for backends that learn it by the PROXY protocol: an extension of the
 /// request.

@@ -1,5 +1,6 @@
 //! The terms of one request, where they differ from the configured ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
@@ -9,6 +10,7 @@ use plimsoll_wire::metadata::Metadata;
 use super::batch::Batch;
 use super::config::RequestConfig;
 use super::informational::Informational;
+use super::trace::Tracer;
 
 /// The terms of one request.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +33,8 @@ pub struct Terms {
     /// The client that it is sent for: no client takes all slots from others. Requests that name
     /// none count as those of one client.
     pub client: Holder,
+    /// Receives the spans of its attempts; `None` for subscribers of `tracing`.
+    pub tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// Marks a request as idempotent, in its extensions.
@@ -83,6 +87,13 @@ impl Terms {
     #[must_use]
     pub fn telling(mut self, informational: Informational) -> Self {
         self.informational = Some(informational);
+        self
+    }
+
+    /// Has `tracer` receive the spans of the attempts.
+    #[must_use]
+    pub fn traced_by(mut self, tracer: Arc<dyn Tracer>) -> Self {
+        self.tracer = Some(tracer);
         self
     }
 

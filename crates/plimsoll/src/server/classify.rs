@@ -10,7 +10,7 @@ use plimsoll_core::meter::Kind;
 use plimsoll_wire::metadata::{Metadata, claims_criticality, say_criticality};
 use tokio::time::Instant;
 
-use super::context::{Cohort, Customer, RequestContext, RequestHead};
+use super::context::{Cohort, Customer, RequestContext, RequestHead, Trace};
 
 /// Names the customer of a request.
 type CustomerRule = Box<dyn Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync>;
@@ -126,6 +126,7 @@ impl Rules {
             cohort,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             attempt: attempt.filter(|_| self.believes_attempts()).unwrap_or(1),
+            trace: Trace::read(head.headers),
             kind,
         };
         let exempt = self.exempt.as_ref().is_some_and(|exempt| exempt(head));

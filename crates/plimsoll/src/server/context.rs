@@ -9,6 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{Pressure, cohort};
 use plimsoll_core::meter::Kind;
+use plimsoll_wire::headers::TRACEPARENT;
+use plimsoll_wire::trace_context;
 use tokio::time::Instant;
 
 use super::cost;
@@ -26,8 +28,17 @@ pub struct RequestContext {
     pub deadline: Option<Instant>,
     /// The number of the attempt, from 1.
     pub attempt: u32,
+    /// Its trace, if it belongs to one.
+    pub(crate) trace: Option<Arc<Trace>>,
     /// The key of its cost estimate.
     pub(super) kind: Kind,
+}
+
+/// The trace of a request, for requests made on its behalf.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    pub(crate) parent: HeaderValue,
+    pub(crate) state: Option<HeaderValue>,
 }
 
 /// The customer of a request.
@@ -123,6 +134,24 @@ impl fmt::Debug for Cohort {
     /// contexts are written to logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cohort").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+impl Trace {
+    /// The trace in these headers, if there is one that can be read.
+    pub(super) fn read(headers: &HeaderMap) -> Option<Arc<Self>> {
+        let parent = headers.get(TRACEPARENT)?;
+        trace_context::read(headers).ok()?;
+        Some(Arc::new(Self { parent: parent.clone(), state: trace_context::state(headers) }))
+    }
+}
+
+impl RequestContext {
+    /// The field `traceparent` of the request, by which logs can name its trace. `None` without one,
+    /// and for a malformed or repeated one.
+    #[must_use]
+    pub fn trace_parent(&self) -> Option<&HeaderValue> {
+        self.trace.as_ref().map(|trace| &trace.parent)
     }
 }
 

@@ -245,6 +245,8 @@ impl<S> ServerService<S> {
         let reporter = &self.layer.reporter;
         reporter.answered();
         reporter.failed();
+        let reason = turned_away.reason.name();
+        tracing::debug!(target: "plimsoll::trace", reason, "request shed");
         FutureKind::Shed { answer: Some(shed(request, turned_away, reporter)) }
     }
 }

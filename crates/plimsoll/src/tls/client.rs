@@ -142,6 +142,14 @@ impl TlsConfig {
         self.connect(tcp, host, Alpn::Http2).await
     }
 
+    /// The same for HTTP/1.1.
+    ///
+    /// # Errors
+    /// As [`Self::connect_http2`].
+    pub async fn connect_http1(&self, tcp: TcpStream, host: &str) -> io::Result<Stream> {
+        self.connect(tcp, host, Alpn::Http1).await
+    }
+
     pub(crate) async fn connect(&self, tcp: TcpStream, host: &str, alpn: Alpn) -> io::Result<Stream> {
         let name = match self.server_name() {
             Some(name) => name.clone(),

@@ -24,6 +24,7 @@ use super::batch::Place;
 use super::cluster::{Done, Kind, Report, Shared, Since, Taken, Unanswered};
 use super::preemption::Preemption;
 use super::stream_id::StreamId;
+use super::trace::{AttemptSpan, AttemptSummary};
 
 /// The HTTP/2 connections of a client, and its cluster.
 ///
@@ -88,6 +89,8 @@ pub(crate) struct Attempt {
     place: Option<Box<Place>>,
     /// The other attempt of the request, if it may have two at a time.
     race: Option<Race>,
+    /// Its span, if its request is traced.
+    span: Option<Box<dyn AttemptSpan>>,
     /// The request is over when this is dropped, and well: so with a connection that left HTTP.
     ends_by_drop: bool,
     open: bool,
@@ -115,6 +118,7 @@ impl Attempt {
             report: Report::None,
             place: None,
             race: None,
+            span: None,
             ends_by_drop: false,
             open: true,
         }
@@ -138,6 +142,11 @@ impl Attempt {
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
+    }
+
+    /// Its request is traced, and this is its span.
+    pub(crate) fn traced(&mut self, span: Box<dyn AttemptSpan>) {
+        self.span = Some(span);
     }
 
     pub(crate) fn id(&self) -> BackendId {
@@ -359,6 +368,7 @@ impl Attempt {
         let ended = self.view(end.row().throttle);
         let now = cluster.now();
         self.leave_stream(now);
+        self.end_span(end, Outcome::Cancelled);
         if !self.is_told {
             home.taken(now, Taken { kind: self.kind, outcome: ended.outcome() });
         }
@@ -425,8 +435,21 @@ impl Attempt {
         let (kind, latency, report) = (self.kind, self.latency, self.report);
         let done = Done { kind, outcome, end, answered, latency, report, taken, preemptible };
         self.home.finish(now, self.id, &done);
+        self.end_span(end, outcome);
         // Last, so that the next request that gets the place finds the backend free.
         drop(place);
+    }
+
+    fn end_span(&mut self, end: AttemptEnd, outcome: Outcome) {
+        let Some(span) = self.span.take() else { return };
+        let (row, status) = (end.row(), self.status);
+        let is_lost = status.is_none() && end != AttemptEnd::Withdrawn;
+        span.end(&AttemptSummary {
+            end: row.name,
+            status,
+            is_shed: end.is_shed(),
+            is_failure: is_lost || !matches!(outcome, Outcome::Success | Outcome::Cancelled),
+        });
     }
 }
 

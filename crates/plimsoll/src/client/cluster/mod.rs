@@ -226,6 +226,10 @@ impl fmt::Debug for Cluster {
 }
 
 impl Shared {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }

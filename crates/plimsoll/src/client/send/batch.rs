@@ -30,6 +30,7 @@ use crate::client::refused::Refused;
 use crate::client::request_body::RequestBody;
 use crate::client::terms::Terms;
 use crate::client::timer::{Limit, TooLate};
+use crate::client::trace;
 
 /// A request's dealings with its gate.
 pub(super) struct BatchState {
@@ -69,6 +70,7 @@ pub(super) async fn send<B: RequestBody>(
         left,
         deadline: until,
         informational: terms.informational.as_ref(),
+        tracer: trace::tracer(terms.tracer.as_deref()),
         lent_host: false,
         started,
         kind,
@@ -82,6 +84,7 @@ pub(super) async fn send<B: RequestBody>(
         place: None,
         is_back: false,
         race: None,
+        is_hedge: false,
     };
     loop {
         let waits = std::pin::pin!(Limit::new(until)).wait(until, call.place()).await;

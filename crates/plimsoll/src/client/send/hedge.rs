@@ -172,6 +172,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
             race: Some(race.clone()),
             // The first attempt passes interim responses on already.
             informational: None,
+            is_hedge: true,
             ..*self
         }
     }

@@ -63,6 +63,9 @@ impl<B: RequestBody> Call<'_, B> {
         request: &mut Request<Outgoing<B>>,
     ) -> AttemptResult {
         let mut attempt = self.begin(id, picked_at);
+        if let Some(tracer) = self.tracer {
+            self.trace(tracer, &mut attempt, request);
+        }
         let mut closed = 0;
         loop {
             let client = request.extensions().get().copied();

@@ -74,6 +74,9 @@ impl<B: RequestBody> Call<'_, B> {
         request: &mut Request<Outgoing<B>>,
     ) -> AttemptResult {
         let mut attempt = self.begin(id, picked_at);
+        if let Some(tracer) = self.tracer {
+            self.trace(tracer, &mut attempt, request);
+        }
         let is_head = *request.method() == Method::HEAD;
         let mut closed = 0;
         let mut openings = 0;

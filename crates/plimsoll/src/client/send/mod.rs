@@ -31,7 +31,7 @@ use super::backend::Backend;
 use super::batch::Place;
 use super::body::{ResponseBody, Source};
 use super::classify;
-use super::cluster::{Denial, Found, Kind, NoTurn, Retry};
+use super::cluster::{Denial, Found, Kind, NoTurn, Retry, Shared};
 use super::config::{Protocol, RequestConfig, Version};
 use super::error::{ConnectError, Error};
 use super::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
@@ -43,6 +43,7 @@ use super::refused::Refused;
 use super::request_body::RequestBody;
 use super::terms::Terms;
 use super::timer::{Limit, TooLate};
+use super::trace::{self, AttemptStart, Tracer};
 
 /// Backends that a request is offered to at most. Suppose that a quarter of the backends is
 /// unreachable and not yet known to be: one request in 256 then fails four times. More attempts
@@ -95,6 +96,7 @@ struct Call<'a, B> {
     left: Duration,
     deadline: Instant,
     informational: Option<&'a Informational>,
+    tracer: Option<&'a dyn Tracer>,
     lent_host: bool,
     started: Timestamp,
     kind: Kind,
@@ -119,6 +121,8 @@ struct Call<'a, B> {
     /// It may have two attempts now. Neither decides the outcome before the other has ended
     /// ([`hedge`]).
     race: Option<Race>,
+    /// It is the second attempt beside another.
+    is_hedge: bool,
 }
 
 /// Sends `request` to a backend of the client's cluster, on `terms`; attempts that fail are added to `told`.
@@ -149,14 +153,14 @@ pub(super) fn send<B: RequestBody>(
             return Box::pin(batch::send(pool, batch, request, &terms, kind, left, told)).await;
         }
         if left.is_zero() {
-            return Err(Error::Timeout { after: left, address: None, attempts: 0 });
+            return Err(not_sent(cluster, Error::Timeout { after: left, address: None, attempts: 0 }));
         }
         let (turn, requests) = match cluster.pick(started, kind) {
             Found::Backend(id, requests) => (Turn::At(id, started), requests),
             Found::Wait(requests, at) => (Turn::Queue(at), requests),
-            Found::NoBackend => return Err(Error::NoBackend),
-            Found::NoRoom => return Err(Error::NoRoom { criticality }),
-            Found::Held(hold) => return Err(Error::Throttled { criticality, held: hold.share }),
+            Found::NoBackend => return Err(not_sent(cluster, Error::NoBackend)),
+            Found::NoRoom => return Err(not_sent(cluster, Error::NoRoom { criticality })),
+            Found::Held(hold) => return Err(not_sent(cluster, Error::Throttled { criticality, held: hold.share })),
         };
         let requests = terms.over(requests);
         request.body_mut().keep(cluster.kept_of_bodies());
@@ -173,6 +177,7 @@ pub(super) fn send<B: RequestBody>(
             left,
             deadline,
             informational: terms.informational.as_ref(),
+            tracer: trace::tracer(terms.tracer.as_deref()),
             lent_host: false,
             started,
             kind,
@@ -186,14 +191,26 @@ pub(super) fn send<B: RequestBody>(
             place: None,
             is_back: false,
             race: None,
+            is_hedge: false,
         };
         if said.timeout.is_some_and(|said| said > left) {
             // The request that this one serves has less time.
             call.say_time_left(request.headers_mut());
         }
         let limit = std::pin::pin!(Limit::new(deadline));
-        call.run(limit, &mut request, turn).await
+        let answered = call.run(limit, &mut request, turn).await;
+        match answered {
+            Err(error) if call.made == 0 => Err(not_sent(cluster, error)),
+            answered => answered,
+        }
     }
+}
+
+/// A request ends with `error` before any attempt.
+#[cold]
+fn not_sent(cluster: &Shared, error: Error) -> Error {
+    trace::not_sent(cluster.name(), error.reason());
+    error
 }
 
 /// Which HTTP a request is sent by.
@@ -258,6 +275,21 @@ impl<B: RequestBody> Call<'_, B> {
     fn begin(&mut self, id: BackendId, picked_at: Timestamp) -> Attempt {
         let attempt = Attempt::new(self.pool.clone(), id, picked_at, self.kind);
         attempt.within(self.limit).in_place(self.place.take()).in_race(self.race.clone())
+    }
+
+    /// Begins the span of an attempt with `request`.
+    #[cold]
+    fn trace(&self, tracer: &dyn Tracer, attempt: &mut Attempt, request: &mut Request<Outgoing<B>>) {
+        let cluster = self.pool.cluster();
+        let method = request.method().clone();
+        let start = AttemptStart {
+            cluster: cluster.name(),
+            backend: cluster.backend(attempt.id()).map(|backend| backend.address()),
+            method: &method,
+            resends: self.made - 1 + u32::from(self.is_hedge),
+            is_hedge: self.is_hedge,
+        };
+        attempt.traced(tracer.begin(&start, request.headers_mut()));
     }
 
     /// The result of an attempt at `id` that the backend may have seen.

@@ -123,6 +123,7 @@ mod tests {
             customer: None,
             deadline: None,
             attempt: 1,
+            trace: None,
             kind: Kind { route: 0, customer: 0 },
         };
         let request = Arc::new(Request::free(context));
