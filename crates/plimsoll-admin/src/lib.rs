@@ -91,6 +91,7 @@ pub use serve::serve;
 pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};
 pub use snapshot::{
     BatchSnapshot, ClusterSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
+    TracesSnapshot,
 };
 pub use tap::{Tap, Tapped};
 pub use view::{

@@ -228,6 +228,8 @@ mod tests {
             "plimsoll_ended_connections_total{listener=\"public\",reason=\"resets\"} 1",
             "plimsoll_stalled_streams_total{listener=\"public\"} 5",
             "plimsoll_access_log_dropped_total 6",
+            "plimsoll_trace_spans_total{result=\"queue-full\"} 2",
+            "plimsoll_trace_limited_requests_total 3",
             "plimsoll_pressure_level 1.0",
             "plimsoll_process_open_descriptors 70.0",
             "plimsoll_ready 1.0",

@@ -25,10 +25,21 @@ pub struct FleetSnapshot {
     pub reloads_refused: u64,
     /// Lines of the access log that were dropped.
     pub access_log_dropped: u64,
+    /// What has become of the spans of recorded requests.
+    pub traces: TracesSnapshot,
     /// How short memory and descriptors are.
     pub pressure: PressureSnapshot,
     /// Answers that are kept to be given again.
     pub stale_answers: StaleSnapshot,
+}
+
+/// Spans for a collector.
+#[derive(Clone, Debug, Default)]
+pub struct TracesSnapshot {
+    /// Spans that were exported, or dropped, by result.
+    pub spans: Vec<(&'static str, u64)>,
+    /// Requests that were not recorded because of the rates.
+    pub limited: u64,
 }
 
 /// Answers that are kept to be given again in place of errors.

@@ -21,7 +21,7 @@
 //! - `request_body` streams to a backend; `batch` is a listener of batch work.
 //! - `classify` decides criticality and quotas; `inbound` is the gate before a process; `degrade`
 //!   answers in place of errors.
-//! - [`explain`] and `access_log` report on requests; `pressure` reacts to scarce memory and
+//! - [`explain`], `access_log` and `trace` report on requests; `pressure` reacts to scarce memory and
 //!   descriptors.
 //! - `limits`, `forwarded` (the fields that tell backends of a client), `reason` (refusals),
 //!   `counts`, `phase`, `peer`, `date` and [`printable`] are used by all of them.
@@ -55,6 +55,7 @@ mod request_body;
 pub mod route;
 mod sockets;
 mod state;
+mod trace;
 mod worker;
 
 pub use batch::BatchListenerView;
@@ -68,6 +69,7 @@ pub use proxy::{
 };
 pub use sockets::Sockets;
 pub use state::{SavedOverride, saved_overrides};
+pub use trace::TracesView;
 
 /// Runs the example of the README as a test of the documentation.
 #[cfg(doctest)]

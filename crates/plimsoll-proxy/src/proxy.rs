@@ -36,6 +36,7 @@ use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
 use crate::sockets::{self, Bound, Sharing, Sockets};
 use crate::state::{self, SavedList, Saver, StateDir};
+use crate::trace::{Traces, TracesView};
 use crate::worker::{Order, Worker};
 
 /// A running proxy.
@@ -51,6 +52,7 @@ pub struct Proxy {
     is_open: AtomicBool,
     reloads: Reloads,
     access_log: AccessLog,
+    traces: Traces,
     saver: Saver,
     explain: Explain,
     pressure: Arc<Pressure>,
@@ -158,6 +160,7 @@ impl Proxy {
             is_open: AtomicBool::new(false),
             reloads: Reloads::default(),
             access_log: AccessLog::default(),
+            traces: Traces::default(),
             saver: Saver::start(),
             explain: Explain::default(),
             pressure,
@@ -239,6 +242,7 @@ impl Proxy {
             tracing::warn!(name, reason, "name lookup failed: its backends keep their addresses");
         }
         self.access_log.put_in_force(access_log);
+        self.traces.configure(config.tracing(), config.tracing_tls());
         self.explain.configure(config.explain());
         self.pressure.limit_memory(config.max_memory());
         descriptors::prepare_for(&config);
@@ -259,7 +263,9 @@ impl Proxy {
             self.workers
                 .iter()
                 .zip(left)
-                .map(|(worker, left)| running.serve(worker, &mut sockets, left, &self.access_log, &self.explain))
+                .map(|(worker, left)| {
+                    running.serve(worker, &mut sockets, left, &self.access_log, &self.traces, &self.explain)
+                })
                 .collect()
         };
         for done in dones {
@@ -358,6 +364,12 @@ impl Proxy {
     #[must_use]
     pub fn access_log_dropped(&self) -> u64 {
         self.access_log.dropped()
+    }
+
+    /// What has become of the spans of recorded requests.
+    #[must_use]
+    pub fn traces(&self) -> TracesView {
+        self.traces.view()
     }
 
     /// How short it is of memory and descriptors.

@@ -34,6 +34,7 @@ use crate::request_body::RequestBody;
 use crate::route::RouteTable;
 use crate::route::destination::{Destination, Target};
 use crate::route::routes::Routes;
+use crate::trace::Traces;
 
 /// All that a worker has to serve.
 pub(crate) struct Plan {
@@ -45,6 +46,7 @@ pub(crate) struct Plan {
     pub(crate) stale: Arc<Store>,
     pub(crate) listeners: Vec<ListenerPlan>,
     pub(crate) access_log: AccessLog,
+    pub(crate) traces: Traces,
     pub(crate) explain: Explain,
     /// Told when the plan is in force.
     pub(crate) done: oneshot::Sender<()>,
@@ -127,6 +129,7 @@ struct Common<'p> {
     inbound: &'p HashMap<String, Arc<Inbound>>,
     stale: &'p Arc<Store>,
     access_log: &'p AccessLog,
+    traces: &'p Traces,
     explain: &'p Explain,
 }
 
@@ -177,14 +180,20 @@ impl Serving {
     }
 
     fn serve(&mut self, plan: Plan) {
-        let Plan { config, clusters, inbound, stale, listeners, access_log, explain, done } = plan;
+        let Plan { config, clusters, inbound, stale, listeners, access_log, traces, explain, done } = plan;
         self.clients.retain(|name, client| clusters.get(name) == Some(client.cluster()));
         for (name, cluster) in clusters {
             self.clients.entry(name).or_insert_with(|| Client::new(&cluster));
         }
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
-        let common =
-            Common { config: &config, inbound: &inbound, stale: &stale, access_log: &access_log, explain: &explain };
+        let common = Common {
+            config: &config,
+            inbound: &inbound,
+            stale: &stale,
+            access_log: &access_log,
+            traces: &traces,
+            explain: &explain,
+        };
         for listener in listeners {
             self.listen(&common, listener);
         }
@@ -216,6 +225,7 @@ impl Serving {
                 life: Life::new(),
                 recorder: common.explain.recorder(),
                 access_log: common.access_log.clone(),
+                traces: common.traces.clone(),
                 counts: Arc::clone(&plan.shared.counts),
                 permits: Arc::clone(&plan.shared.permits),
                 pressure: Arc::clone(&plan.shared.pressure),

@@ -112,13 +112,13 @@ const LIBRARY: &[(&str, &[&str])] = &[
 const PROXY: &[(&str, &[&str])] = &[
     ("proxy", &[
         "access_log", "batch", "classify", "config", "degrade", "explain", "inbound", "limits",
-        "listener", "neighbours", "phase", "pressure", "sockets", "state", "worker",
+        "listener", "neighbours", "phase", "pressure", "sockets", "state", "trace", "worker",
     ]),
     ("neighbours", &[]),
     ("state", &[]),
     ("worker", &[
         "access_log", "batch", "classify", "config", "connection", "degrade", "explain", "fixed",
-        "inbound", "limits", "listener", "phase", "request_body", "route",
+        "inbound", "limits", "listener", "phase", "request_body", "route", "trace",
     ]),
     ("batch", &["request_body"]),
     ("listener", &[
@@ -133,8 +133,9 @@ const PROXY: &[(&str, &[&str])] = &[
     ]),
     ("connection", &[
         "access_log", "counts", "degrade", "explain", "forwarded", "limits", "peer", "phase",
-        "pressure", "reason", "route",
+        "pressure", "reason", "route", "trace",
     ]),
+    ("trace", &["access_log", "config"]),
     ("access_log", &["config", "explain", "peer", "printable"]),
     ("explain", &["classify", "config"]),
     ("phase", &[]),

@@ -25,7 +25,7 @@ use crate::explain::{Explained, Explanation, Marks, Remembered};
 use crate::fleet::{Missing, Obeyed, Refused};
 use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
 use crate::snapshot::{
-    BatchSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
+    BatchSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot, TracesSnapshot,
 };
 use crate::tap::{Tap, Tapped};
 
@@ -179,6 +179,7 @@ pub(crate) fn fleet() -> Still {
         clusters: vec![cluster],
         listeners: vec![listener],
         access_log_dropped: 6,
+        traces: TracesSnapshot { spans: vec![("exported", 40), ("queue-full", 2)], limited: 3 },
         stale_answers: StaleSnapshot { entries: 11, bytes: 1_200 },
         pressure: PressureSnapshot {
             level: 1,

@@ -25,6 +25,24 @@ pub(super) static PROCESS: &[Metric] = &[
         fill: |s, out| out.count(&[], s.snapshot.access_log_dropped),
     },
     Metric {
+        name: "trace_spans_total",
+        kind: Kind::Counter,
+        labels: &["result"],
+        help: "Spans of traces by result: exported to the collector, or the reason for dropping them",
+        fill: |s, out| {
+            for (result, count) in &s.snapshot.traces.spans {
+                out.count(&[result], *count);
+            }
+        },
+    },
+    Metric {
+        name: "trace_limited_requests_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Requests not traced because of `max_per_second` or `max_per_client`",
+        fill: |s, out| out.count(&[], s.snapshot.traces.limited),
+    },
+    Metric {
         name: "stale_answers",
         kind: Kind::Gauge,
         labels: &[],

@@ -7,12 +7,13 @@ use plimsoll::client::Cluster;
 use plimsoll_admin::{
     BackendMetrics, BackendOrder, BatchSnapshot, ClusterSnapshot, Control, Declined, Explained, Fleet, FleetSnapshot,
     InboundSnapshot, ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot, Missing, Obeyed, Pending,
-    PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Tap, Unserved, UpgradeView, Wanted,
+    PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Tap, TracesSnapshot, Unserved,
+    UpgradeView, Wanted,
 };
 use plimsoll_core::health::State;
 use plimsoll_proxy::{
     BatchListenerView, InboundView, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, PressureView, Proxy,
-    StaleView,
+    StaleView, TracesView,
 };
 
 use super::control::Controls;
@@ -128,6 +129,7 @@ impl Fleet for ProxyFleet {
             reloads_taken: self.proxy.reloads().taken(),
             reloads_refused: self.proxy.reloads().refused(),
             access_log_dropped: self.proxy.access_log_dropped(),
+            traces: traces(self.proxy.traces()),
             pressure: pressure(self.proxy.pressure()),
             stale_answers: stale_answers(self.proxy.stale_answers()),
         }
@@ -221,6 +223,11 @@ fn batch(view: BatchListenerView) -> BatchSnapshot {
         requeued: view.counts.requeued,
         turned_away: vec![("full", view.counts.full), ("timeout", view.timed_out)],
     }
+}
+
+fn traces(view: TracesView) -> TracesSnapshot {
+    let TracesView { exported, dropped, limited } = view;
+    TracesSnapshot { spans: [("exported", exported)].into_iter().chain(dropped).collect(), limited }
 }
 
 fn stale_answers(view: StaleView) -> StaleSnapshot {

@@ -1,4 +1,4 @@
-//! The log's fields of one request.
+//! The facts of one request, for its line in the log and its span.
 //!
 //! The client's texts are kept as they came, up to a length (`texts`), and escaped when the line is
 //! made.
@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::header::{HOST, USER_AGENT};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use plimsoll_core::Criticality;
 use plimsoll_core::shedding::Label;
+use plimsoll_wire::headers::TRACEPARENT;
 use plimsoll_wire::orca;
 
 use super::line::MAX_TEXT;
@@ -18,20 +19,18 @@ use super::texts::{Text, Texts};
 use crate::explain::X_REQUEST_ID;
 use crate::peer::Peer;
 
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
-/// A request in the log. The public fields are filled in on its way.
+/// A request in the log, or one whose span is recorded. The public fields are filled in on its way.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(super) at: SystemTime,
-    pub(super) begun: Instant,
-    pub(super) client: SocketAddr,
-    pub(super) listener: Arc<str>,
-    pub(super) scheme: &'static str,
+    pub(crate) at: SystemTime,
+    pub(crate) begun: Instant,
+    pub(crate) client: SocketAddr,
+    pub(crate) listener: Arc<str>,
+    pub(crate) scheme: &'static str,
     pub(super) tls_version: Option<&'static str>,
     pub(super) server_name: Option<Box<str>>,
-    pub(super) method: Method,
-    pub(super) protocol: Version,
+    pub(crate) method: Method,
+    pub(crate) protocol: Version,
     pub(super) texts: Texts,
     /// Where its route leads.
     pub(crate) cluster: Option<Arc<str>>,
@@ -65,6 +64,8 @@ pub(crate) struct Entry {
     pub(crate) degraded: Option<&'static str>,
     /// The answer came to its end.
     pub(crate) complete: bool,
+    /// It has a line in the log.
+    pub(crate) is_logged: bool,
 }
 
 impl Entry {
@@ -106,6 +107,7 @@ impl Entry {
             cause: None,
             degraded: None,
             complete: false,
+            is_logged: true,
         }
     }
 
@@ -129,7 +131,7 @@ impl Entry {
     }
 
     /// The sender's id, else the one that the proxy made.
-    pub(super) fn request_id(&self) -> Option<&[u8]> {
+    pub(crate) fn request_id(&self) -> Option<&[u8]> {
         self.text(Text::RequestId).or_else(|| Some(self.own_id.as_ref()?.as_str().as_bytes()))
     }
 
@@ -139,7 +141,7 @@ impl Entry {
     }
 
     /// A text of the client.
-    pub(super) fn text(&self, text: Text) -> Option<&[u8]> {
+    pub(crate) fn text(&self, text: Text) -> Option<&[u8]> {
         self.texts.get(text)
     }
 }

@@ -24,6 +24,7 @@ use plimsoll_core::Ratio;
 
 pub(crate) use self::entry::Entry;
 use self::queue::Queue;
+pub(crate) use self::texts::Text;
 use self::writer::Output;
 use crate::config;
 use crate::peer::Peer;
@@ -78,7 +79,7 @@ impl AccessLog {
     /// Hands over the entry of a request that is over.
     pub(crate) fn write(&self, entry: &Entry) {
         // It may have been turned off since the request began.
-        if !self.0.on.load(Ordering::Relaxed) {
+        if !entry.is_logged || !self.0.on.load(Ordering::Relaxed) {
             return;
         }
         let human = self.0.human.load(Ordering::Relaxed);

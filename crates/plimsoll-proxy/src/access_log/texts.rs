@@ -9,7 +9,7 @@ use super::line::{MAX_PATH, MAX_TEXT};
 /// Which text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(super) enum Text {
+pub(crate) enum Text {
     Authority,
     Path,
     UserAgent,

@@ -13,7 +13,8 @@
 //! retry, each shedding gate tells everybody not to retry, and any client could bring that about.
 //! The counts of other senders go no further. Deadlines are believed of all: a short one harms its
 //! sender alone, and `request_timeout` bounds a long one. A field that names the customer or cohort
-//! on another listener of the file is removed: backends believe it.
+//! on another listener of the file is removed: backends believe it. The decision to record a trace
+//! is believed of the same senders as the attempt count (`trace`).
 
 pub(crate) mod quotas;
 
@@ -39,7 +40,7 @@ pub(crate) struct Claims {
     classifier: Classifier,
     /// The file sets criticality, so that requests are marked with it.
     is_set: bool,
-    /// Senders are believed that say which attempt a request is.
+    /// Senders are believed that say which attempt a request is, and whether its trace is recorded.
     counts_attempts: bool,
     customer_header: Option<HeaderName>,
     cohort_header: Option<HeaderName>,
@@ -62,6 +63,11 @@ impl Claims {
             customer_header: listener.customer_header.clone(),
             cohort_header: listener.cohort_header.clone(),
         }
+    }
+
+    /// Whether senders are trusted with claims that can harm others.
+    pub(crate) fn trusts_senders(&self) -> bool {
+        self.counts_attempts
     }
 
     /// The field that names the customer, if senders are trusted with it.

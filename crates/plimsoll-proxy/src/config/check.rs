@@ -49,6 +49,9 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
     raw.stale_answers.check(&mut rules.checker);
     rules.customers(raw);
     rules.quota(raw);
+    if let Some(tracing) = &raw.tracing {
+        tracing.check(&mut rules.checker);
+    }
     rules.listeners(raw);
     for (i, route) in raw.routes.iter().enumerate() {
         rules.route(raw, i, route);

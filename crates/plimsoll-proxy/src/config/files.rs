@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plimsoll::tls::{TlsConfig, TlsMaterial};
 use plimsoll_config::{Checker, Places, Value as _};
-use plimsoll_tls_config::{FilePath, Reader};
+use plimsoll_tls_config::{ClusterTls, FilePath, Reader};
 
 use super::Problem;
 use super::answer::MAX_BODY;
@@ -33,6 +33,8 @@ pub(super) struct Files {
     pub(super) clusters: BTreeMap<String, TlsConfig>,
     /// To the quota server.
     pub(super) quota: Option<TlsConfig>,
+    /// To the collector of traces.
+    pub(super) tracing: Option<TlsConfig>,
     /// Bodies of answers.
     pub(super) bodies: BTreeMap<FilePath, Bytes>,
 }
@@ -55,6 +57,10 @@ pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Ve
     }
     if let Some(tls) = raw.quota.as_ref().and_then(|quota| quota.tls.as_ref()) {
         files.quota = reader.cluster("quota.tls", tls);
+    }
+    if let Some(tracing) = raw.tracing.as_ref().filter(|tracing| tracing.endpoint.is_tls) {
+        let (path, usual) = ("tracing.tls", ClusterTls::default());
+        files.tracing = reader.cluster(path, tracing.tls.as_ref().unwrap_or(&usual));
     }
     for (i, route) in raw.routes.iter().enumerate() {
         for (table, answer) in route.answers() {

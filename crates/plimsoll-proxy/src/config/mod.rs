@@ -46,6 +46,7 @@ mod spill;
 mod state_dir;
 mod subset;
 mod throttle;
+mod tracing;
 mod trouble;
 mod value;
 
@@ -82,6 +83,7 @@ pub use route::{HostPattern, Leads, PathPrefix, Route};
 pub use simple::Simple;
 pub use subset::{Identity, Subset};
 pub use throttle::{Throttle, ThrottleKind};
+pub use tracing::{CollectorUrl, Tracing};
 
 use bytes::Bytes;
 pub use discovery::Discovery;
@@ -260,6 +262,17 @@ impl Config {
     #[must_use]
     pub fn quota(&self) -> Option<&Quota> {
         self.raw.quota.as_ref()
+    }
+
+    /// TLS with the collector of traces.
+    pub(crate) fn tracing_tls(&self) -> Option<&plimsoll::tls::TlsConfig> {
+        self.files.tracing.as_ref()
+    }
+
+    /// Traces; `None`: no request is recorded.
+    #[must_use]
+    pub fn tracing(&self) -> Option<&Tracing> {
+        self.raw.tracing.as_ref()
     }
 
     /// How the proxy ends.

@@ -22,6 +22,7 @@ use super::quota::Quota;
 use super::route::{HostPattern, Route};
 use super::state_dir;
 use super::subset::Identity;
+use super::tracing::Tracing;
 use super::value::LISTEN_ADDRESS;
 
 /// Loopback: metrics and the switches of the fleet are for this machine unless the file says
@@ -50,6 +51,7 @@ table! {
         pub(super) admin: Admin = Admin::default(), table;
         pub(super) access_log: AccessLog = AccessLog::default(), table, Effect::Applied("from the next line on");
         pub(super) explain: Explain = Explain::default(), table;
+        pub(super) tracing: Option<Tracing> = None, optional_table, Effect::Applied("from the next request on");
         pub(super) drain: Drain = Drain::default(), table, Effect::Applied("for the next drain");
         pub(super) stale_answers: StaleAnswers = StaleAnswers::default(), table,
             Effect::Applied("at once; the least recently used answers are dropped to fit");

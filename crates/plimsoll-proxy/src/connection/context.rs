@@ -21,6 +21,7 @@ use crate::phase::Life;
 use crate::pressure::Pressure;
 use crate::reason::Refusal;
 use crate::route::routes::Routes;
+use crate::trace::Traces;
 
 /// The part of a listener that its connections use, on one thread.
 pub(crate) struct Context {
@@ -31,6 +32,7 @@ pub(crate) struct Context {
     pub(crate) life: Life,
     pub(crate) recorder: Recorder,
     pub(crate) access_log: AccessLog,
+    pub(crate) traces: Traces,
     /// Shared by the threads of the listener, as are its permits.
     pub(crate) counts: Arc<ConnectionCounts>,
     pub(crate) permits: Arc<Permits>,

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::{HeaderMap, Request};
 use plimsoll::server::admission::Permit;
 use plimsoll_core::slots::Holder;
+use plimsoll_core::trace::{Recording, Sender};
 use tokio::time::Instant;
 
 use self::activity::Activity;
@@ -25,6 +26,7 @@ use crate::forwarded::Marks;
 use crate::limits::Limits;
 use crate::peer::Peer;
 use crate::route::holders;
+use crate::trace::RequestTrace;
 
 /// A connection, as its requests see it.
 pub(crate) struct Connection {
@@ -76,6 +78,8 @@ pub(crate) struct ActiveRequest {
     pub(crate) entry: Option<Box<Entry>>,
     /// Admission by the gate of its cluster, if there is one.
     pub(crate) permit: Option<Box<Permit>>,
+    /// Its spans, if it is recorded.
+    pub(crate) trace: Option<Arc<RequestTrace>>,
     /// Bytes of its body, counted only for the log.
     bytes_in: Option<Arc<AtomicU64>>,
 }
@@ -88,7 +92,41 @@ impl ActiveRequest {
         let customer = |headers| context.routes.load().customer(headers).ok().flatten();
         let entry = context.access_log.begin(&connection.peer, &connection.limits.name, request, customer);
         let bytes_in = entry.as_ref().map(|_| Arc::default());
-        Self { connection: Arc::clone(connection), entry, permit: None, bytes_in }
+        Self { connection: Arc::clone(connection), entry, permit: None, trace: None, bytes_in }
+    }
+
+    /// Decides whether its spans are recorded, and corrects its trace in the headers.
+    #[inline]
+    pub(crate) fn trace<B>(&mut self, request: &mut Request<B>) {
+        if self.connection.context.traces.is_on() {
+            self.decide_trace(request);
+        }
+    }
+
+    fn decide_trace<B>(&mut self, request: &mut Request<B>) {
+        let connection = &*self.connection;
+        let sender = || match connection.context.routes.load().trusts_senders() {
+            true => Sender::Trusted,
+            false => Sender::Stranger,
+        };
+        let client = |headers: &HeaderMap| connection.holder(headers);
+        if let Some(recording) = connection.context.traces.decide(request.headers_mut(), sender, client) {
+            self.record(recording, request);
+        }
+    }
+
+    #[cold]
+    fn record<B>(&mut self, recording: Recording, request: &Request<B>) {
+        let (connection, headers) = (&*self.connection, request.headers());
+        let context = &connection.context;
+        let client = connection.marks.client(&connection.limits.forwarding, headers);
+        self.trace = Some(context.traces.begin(recording, headers, client));
+        if self.entry.is_none() {
+            let customer = context.routes.load().customer(headers).ok().flatten();
+            let mut entry = Entry::new(&connection.peer, &connection.limits.name, request, customer);
+            entry.is_logged = false;
+            self.entry = Some(Box::new(entry));
+        }
     }
 
     /// Where the bytes of its body are to be counted.
@@ -103,6 +141,9 @@ impl Drop for ActiveRequest {
         if let Some(mut entry) = self.entry.take() {
             entry.bytes_in = self.bytes_in.as_ref().map_or(0, |bytes| bytes.load(Ordering::Relaxed));
             self.connection.context.access_log.write(&entry);
+            if let Some(trace) = &self.trace {
+                trace.end(&entry);
+            }
         }
     }
 }

@@ -73,7 +73,7 @@ impl Proxy {
         self.advance(Phase::Closed);
         self.wait_for_clients(Instant::now() + CUT_OFF_GRACE).await;
         self.saver.flush(SAVE_GRACE).await;
-        self.access_log.flush(FLUSH_GRACE).await;
+        tokio::join!(self.access_log.flush(FLUSH_GRACE), self.traces.flush(FLUSH_GRACE));
     }
 
     async fn wait_for_clients(&self, until: Instant) {

@@ -25,6 +25,7 @@ use crate::listener::Shared;
 use crate::pressure::Pressure;
 use crate::sockets::{self, Bound};
 use crate::state::{SavedList, SavedOverrides, Target};
+use crate::trace::Traces;
 use crate::worker::{ListenerPlan, Order, Plan, Worker};
 
 /// Lists that an earlier process saved, by cluster.
@@ -235,6 +236,7 @@ impl Running {
         sockets: &mut HashMap<SocketAddr, Vec<TcpListener>>,
         workers_left: usize,
         access_log: &AccessLog,
+        traces: &Traces,
         explain: &Explain,
     ) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
@@ -258,6 +260,7 @@ impl Running {
             stale: Arc::clone(&self.stale),
             listeners: listeners.collect(),
             access_log: access_log.clone(),
+            traces: traces.clone(),
             explain: explain.clone(),
             done,
         };

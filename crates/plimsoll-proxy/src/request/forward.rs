@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::header::{EXPECT, HOST, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use plimsoll::client::{self, Informational, Upgraded};
+use plimsoll::client::{self, Informational, Tracer, Upgraded};
 use plimsoll_core::{Criticality, Rejection};
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
@@ -68,6 +68,7 @@ pub(crate) async fn forward(
     beyond: ClientFeatures,
     mut active: ActiveRequest,
 ) -> Outcome {
+    active.trace(&mut request);
     request.body_mut().count_in(active.bytes_in());
     let is_grpc = grpc::is_grpc(request.headers());
     let is_head = request.method() == Method::HEAD;
@@ -169,7 +170,8 @@ async fn by_cluster(
     if let Some(permit) = &mut active.permit {
         permit.sent();
     }
-    let answer = match target.send(request, informational, metadata, client, &mut case.failed).await {
+    let tracer = active.trace.clone().map(|trace| trace as Arc<dyn Tracer>);
+    let answer = match target.send(request, informational, metadata, client, tracer, &mut case.failed).await {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             if let Some(entry) = &mut active.entry {
                 log_head(entry, &response);

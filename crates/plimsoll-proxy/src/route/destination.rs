@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
-use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms};
+use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms, Tracer};
 use plimsoll::server::admission::{Assessment, Facts, Permit};
 use plimsoll_core::slots::Holder;
 use plimsoll_core::throttle::ThrottlePolicy;
@@ -207,12 +207,13 @@ impl Target {
         informational: Option<Informational>,
         metadata: Option<Metadata>,
         client: Holder,
+        tracer: Option<Arc<dyn Tracer>>,
         failed: &'a mut Vec<FailedAttempt>,
     ) -> impl Future<Output = Result<Response<client::ResponseBody>, client::Error>> + Send + 'a {
         let mut terms = Terms::default();
         (terms.timeout, terms.informational, terms.metadata) = (self.request_timeout, informational, metadata);
         terms.batch.clone_from(&self.batch);
-        terms.client = client;
+        (terms.client, terms.tracer) = (client, tracer);
         self.client.send_telling(request, terms, failed)
     }
 }

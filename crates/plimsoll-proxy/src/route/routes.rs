@@ -16,12 +16,19 @@ pub(crate) struct Routes {
     table: RouteTable<Arc<Destination>>,
     /// `None` where senders are not trusted with it.
     customer_header: Option<HeaderName>,
+    trusts_senders: bool,
 }
 
 impl Routes {
     /// `claims` are those of the listener.
     pub(crate) fn new(table: RouteTable<Arc<Destination>>, claims: &Claims) -> Self {
-        Self { table, customer_header: claims.customer_header().cloned() }
+        let trusts_senders = claims.trusts_senders();
+        Self { table, customer_header: claims.customer_header().cloned(), trusts_senders }
+    }
+
+    /// Whether senders are trusted with claims that can harm others.
+    pub(crate) fn trusts_senders(&self) -> bool {
+        self.trusts_senders
     }
 
     /// Where a request for `host` leads, that comes from a client with these names.
