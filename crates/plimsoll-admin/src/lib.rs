@@ -64,8 +64,12 @@ pub mod parts {
     pub use crate::api::answer::{Form, Problem};
     pub use crate::api::client::{Client, check};
     pub use crate::api::{Called, no_foreign_page};
-    pub use crate::live::{Look, MAX_VIEWERS, Subject, Viewers, event};
+    pub use crate::live::{
+        Changes as LiveChanges, History, Look, MAX_SAMPLES, MAX_VIEWERS, NamedSeries, STEP, Series, Subject, Viewers,
+        event, event_stream, first_events, now,
+    };
     pub use crate::page::{PATH as PAGE_PATH, for_browser, router as page_router};
+    pub use crate::round::significant;
     pub use crate::serve::{Lease, serve_router, serve_router_tls};
 }
 

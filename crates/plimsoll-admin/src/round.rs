@@ -2,7 +2,8 @@
 
 /// Rounds to three significant digits, or to a whole number if that is more exact: people read it,
 /// and the figures are estimates.
-pub(crate) fn significant(value: f64) -> f64 {
+#[must_use]
+pub fn significant(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }

@@ -1,6 +1,7 @@
 //! `GET /api/v1/live` and its stream.
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -8,7 +9,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 
-use super::MAX_VIEWERS;
+use super::{MAX_VIEWERS, Subject, Viewers};
 use crate::api::Shared;
 use crate::api::answer::{Form, Problem};
 use crate::serve::Lease;
@@ -52,7 +53,20 @@ pub(crate) async fn stream(
     let cluster = cluster(asked)?;
     let first = fleet.page().first(&*fleet, cluster.as_deref()).map_err(|_| no_cluster(cluster.as_deref()))?;
     let subject = cluster.map(String::into_boxed_str);
-    let body = fleet.page().viewers.watch(subject, first, lease.map(|Extension(lease)| lease)).ok_or_else(|| {
+    event_stream(&fleet.page().viewers, subject, first, lease.map(|Extension(lease)| lease))
+}
+
+/// The answer to a page of this subject, which begins with `first` and goes on with its events.
+///
+/// # Errors
+/// Too many pages are open.
+pub fn event_stream(
+    viewers: &Viewers,
+    subject: Subject,
+    first: Bytes,
+    lease: Option<Lease>,
+) -> Result<Response, Problem> {
+    let body = viewers.watch(subject, first, lease).ok_or_else(|| {
         let error = format!("{MAX_VIEWERS} pages or programs watch already");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, error, "close one of them, or ask for /api/v1/live now and then")
     })?;

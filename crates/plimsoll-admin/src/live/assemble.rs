@@ -42,7 +42,7 @@ pub(super) fn assemble(
     let worst = ranked.first().and_then(|cluster| Some((&cluster.overview.name, cluster.inbound.as_ref()?)));
     Ok(Live {
         at,
-        process: process(fleet, state),
+        process: LiveProcess::new("proxy", fleet.readiness().name(), state.began.elapsed()),
         verdict: worst.map(|(name, gate)| LiveVerdict {
             cluster: name.to_string(),
             verdict: gate.shedding.verdict.name().to_owned(),
@@ -54,10 +54,7 @@ pub(super) fn assemble(
         cluster: cluster.as_ref().map(|cluster| detail(cluster, track)),
         batch: snapshot.batch.iter().take(MAX_BATCH).map(|(listener, batch)| batch_view(listener, batch)).collect(),
         changes: state.changes.latest(),
-        sample: track.and_then(|track| track.history.latest()).map(|sample| LiveSample {
-            at: state.at,
-            series: sample.by_name().map(|(name, value)| (name.to_owned(), value)).collect(),
-        }),
+        sample: track.and_then(|track| track.history.latest()).map(|sample| LiveSample::new(state.at, sample)),
     })
 }
 
@@ -70,16 +67,6 @@ fn ranked(snapshot: &LiveSnapshot) -> Vec<&LiveClusterSnapshot> {
     };
     ranked.sort_by(|a, b| badness(b).cmp(&badness(a)).then_with(|| a.overview.name.cmp(&b.overview.name)));
     ranked
-}
-
-fn process(fleet: &dyn Fleet, state: &State) -> LiveProcess {
-    LiveProcess {
-        kind: "proxy".to_owned(),
-        name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        state: fleet.readiness().name().to_owned(),
-        uptime_s: Some(significant(state.began.elapsed().as_secs_f64())),
-    }
 }
 
 fn row(cluster: &LiveClusterSnapshot, state: &State) -> LiveClusterRow {

@@ -14,16 +14,33 @@ const MAX_CHANGES: usize = 20;
 const MAX_NAMED: usize = 3;
 
 /// The latest changes of a process, the newest first.
-#[derive(Debug, Default)]
-pub(super) struct Changes(VecDeque<LiveChange>);
+#[derive(Debug)]
+pub struct Changes<C>(VecDeque<C>);
 
-impl Changes {
-    pub(super) fn add(&mut self, change: LiveChange) {
+impl<C> Default for Changes<C> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<C: Clone> Changes<C> {
+    /// Adds the newest change. The oldest one makes way.
+    pub fn add(&mut self, change: C) {
         self.0.truncate(MAX_CHANGES - 1);
         self.0.push_front(change);
     }
 
-    pub(super) fn latest(&self) -> Vec<LiveChange> {
+    /// Adds a change, or puts it in place of an earlier state of itself, which `is_same` knows.
+    pub fn update(&mut self, change: C, is_same: impl Fn(&C) -> bool) {
+        match self.0.iter_mut().find(|known| is_same(known)) {
+            Some(known) => *known = change,
+            None => self.add(change),
+        }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn latest(&self) -> Vec<C> {
         self.0.iter().cloned().collect()
     }
 }

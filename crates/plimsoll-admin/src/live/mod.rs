@@ -28,9 +28,11 @@ use plimsoll_core::Criticality;
 use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 
+pub use self::answers::event_stream;
 pub(crate) use self::answers::{live, stream};
 use self::assemble::assemble;
-use self::changes::Changes;
+pub use self::changes::Changes;
+pub use self::history::{History, MAX_SAMPLES, NamedSeries, Series};
 pub use self::source::{LiveClusterSnapshot, LiveSnapshot};
 use self::track::{BatchSums, Track};
 pub use self::view::*;
@@ -38,7 +40,7 @@ pub use self::viewers::{Look, MAX_VIEWERS, Subject, Viewers};
 use crate::fleet::{Fleet, Readiness};
 
 /// Time between two samples.
-const STEP: Duration = Duration::from_secs(1);
+pub const STEP: Duration = Duration::from_secs(1);
 /// Clusters with a history: ten minutes of each take 80 KB.
 const MAX_TRACKED: usize = 128;
 
@@ -54,7 +56,7 @@ struct State {
     /// The start of the process.
     began: Instant,
     tracks: HashMap<Box<str>, Track>,
-    changes: Changes,
+    changes: Changes<LiveChange>,
     /// Of the reloads that are among the changes: in force, and refused.
     reloads: Option<(u64, u64)>,
     readiness: Option<Readiness>,
@@ -115,15 +117,11 @@ impl LivePage {
     /// The first events of a page: the history of its cluster, and its present.
     fn first(&self, fleet: &dyn Fleet, cluster: Option<&str>) -> Result<Bytes, NoCluster> {
         let live = self.live(fleet, cluster)?;
-        let mut first = b"retry: 1000\n\n".to_vec();
         let state = self.state.lock();
-        if let Some(cluster) = &live.cluster
-            && let Some(track) = state.tracks.get(cluster.name.as_str())
-        {
-            first.extend_from_slice(&event("history", &track.history.event(&cluster.name, state.at)));
-        }
-        first.extend_from_slice(&event("live", &live));
-        Ok(first.into())
+        let name = live.cluster.as_ref().map(|cluster| cluster.name.as_str());
+        let track = name.and_then(|name| Some((name, state.tracks.get(name)?)));
+        let history = track.map(|(name, track)| track.history.event(("cluster", name), state.at));
+        Ok(first_events(history.as_ref(), &live))
     }
 }
 
@@ -186,11 +184,25 @@ fn batch_sums(snapshot: &LiveSnapshot) -> BatchSums {
 }
 
 /// Seconds since 1970, to the millisecond.
-fn now() -> f64 {
+#[must_use]
+pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as f64 / 1e3
 }
 
+/// The first events of a page: the history of its subject, if it has one, and its present.
+pub fn first_events(history: Option<&impl Serialize>, live: &impl Serialize) -> Bytes {
+    let mut first = b"retry: 1000\n\n".to_vec();
+    if let Some(history) = history {
+        first.extend_from_slice(&event("history", history));
+    }
+    first.extend_from_slice(&event("live", live));
+    first.into()
+}
+
 /// A server-sent event.
+///
+/// # Panics
+/// A map of the data has keys that are no strings.
 pub fn event(name: &str, data: &impl Serialize) -> Bytes {
     let mut event = format!("event: {name}\ndata: ").into_bytes();
     serde_json::to_writer(&mut event, data).expect("a view has string keys and no other errors");

@@ -1,9 +1,6 @@
 //! The series of a cluster's charts: one number each per second.
-//!
-//! Ten minutes are kept for each cluster, so a sample is as small as it can be: `f32`, and NaN for a
-//! number that is not known.
 
-use crate::round::significant;
+use super::history::{NamedSeries, Series};
 
 /// One second of a cluster. Arrays are by criticality, the most important first.
 #[derive(Clone, Copy, Debug)]
@@ -34,57 +31,42 @@ pub(crate) struct Sample {
     pub(crate) verdict: f32,
 }
 
-/// A series: its name, and its number in a sample.
-type Series = (&'static str, fn(&Sample) -> f32);
-
-/// All series.
-pub(crate) const SERIES: [Series; 35] = [
-    ("offered_cpus.critical-plus", |of| of.offered_cpus[0]),
-    ("offered_cpus.critical", |of| of.offered_cpus[1]),
-    ("offered_cpus.sheddable-plus", |of| of.offered_cpus[2]),
-    ("offered_cpus.sheddable", |of| of.offered_cpus[3]),
-    ("admitted_cpus.critical-plus", |of| of.admitted_cpus[0]),
-    ("admitted_cpus.critical", |of| of.admitted_cpus[1]),
-    ("admitted_cpus.sheddable-plus", |of| of.admitted_cpus[2]),
-    ("admitted_cpus.sheddable", |of| of.admitted_cpus[3]),
-    ("offered_qps.critical-plus", |of| of.offered_qps[0]),
-    ("offered_qps.critical", |of| of.offered_qps[1]),
-    ("offered_qps.sheddable-plus", |of| of.offered_qps[2]),
-    ("offered_qps.sheddable", |of| of.offered_qps[3]),
-    ("admitted_qps.critical-plus", |of| of.admitted_qps[0]),
-    ("admitted_qps.critical", |of| of.admitted_qps[1]),
-    ("admitted_qps.sheddable-plus", |of| of.admitted_qps[2]),
-    ("admitted_qps.sheddable", |of| of.admitted_qps[3]),
-    ("capacity_cpus", |of| of.capacity_cpus),
-    ("load_line_cpus", |of| of.load_line_cpus),
-    ("used_cpus", |of| of.used_cpus),
-    ("load_max", |of| of.load_max),
-    ("load_mean", |of| of.load_mean),
-    ("throttled_qps", |of| of.throttled_qps),
-    ("retries_qps", |of| of.retries_qps),
-    ("hedges_qps", |of| of.hedges_qps),
-    ("batch_queued", |of| of.batch_queued),
-    ("batch_active", |of| of.batch_active),
-    ("requests_qps", |of| of.requests_qps),
-    ("failures_qps", |of| of.failures_qps),
-    ("backends_healthy", |of| of.backends_healthy),
-    ("backends_total", |of| of.backends_total),
-    ("in_flight", |of| of.in_flight),
-    ("waiting", |of| of.waiting),
-    ("p50_ms", |of| of.p50_ms),
-    ("p99_ms", |of| of.p99_ms),
-    ("verdict", |of| of.verdict),
-];
-
-impl Sample {
-    /// All series by name.
-    pub(crate) fn by_name(&self) -> impl Iterator<Item = (&'static str, Option<f32>)> {
-        SERIES.into_iter().map(|(name, value)| (name, known(value(self))))
-    }
-}
-
-/// A number to three significant digits, which a chart of a thousand pixels can show; `None` if it
-/// is not known.
-pub(crate) fn known(value: f32) -> Option<f32> {
-    value.is_finite().then(|| significant(f64::from(value)) as f32)
+impl Series for Sample {
+    const ALL: &'static [NamedSeries<Self>] = &[
+        ("offered_cpus.critical-plus", |of| of.offered_cpus[0]),
+        ("offered_cpus.critical", |of| of.offered_cpus[1]),
+        ("offered_cpus.sheddable-plus", |of| of.offered_cpus[2]),
+        ("offered_cpus.sheddable", |of| of.offered_cpus[3]),
+        ("admitted_cpus.critical-plus", |of| of.admitted_cpus[0]),
+        ("admitted_cpus.critical", |of| of.admitted_cpus[1]),
+        ("admitted_cpus.sheddable-plus", |of| of.admitted_cpus[2]),
+        ("admitted_cpus.sheddable", |of| of.admitted_cpus[3]),
+        ("offered_qps.critical-plus", |of| of.offered_qps[0]),
+        ("offered_qps.critical", |of| of.offered_qps[1]),
+        ("offered_qps.sheddable-plus", |of| of.offered_qps[2]),
+        ("offered_qps.sheddable", |of| of.offered_qps[3]),
+        ("admitted_qps.critical-plus", |of| of.admitted_qps[0]),
+        ("admitted_qps.critical", |of| of.admitted_qps[1]),
+        ("admitted_qps.sheddable-plus", |of| of.admitted_qps[2]),
+        ("admitted_qps.sheddable", |of| of.admitted_qps[3]),
+        ("capacity_cpus", |of| of.capacity_cpus),
+        ("load_line_cpus", |of| of.load_line_cpus),
+        ("used_cpus", |of| of.used_cpus),
+        ("load_max", |of| of.load_max),
+        ("load_mean", |of| of.load_mean),
+        ("throttled_qps", |of| of.throttled_qps),
+        ("retries_qps", |of| of.retries_qps),
+        ("hedges_qps", |of| of.hedges_qps),
+        ("batch_queued", |of| of.batch_queued),
+        ("batch_active", |of| of.batch_active),
+        ("requests_qps", |of| of.requests_qps),
+        ("failures_qps", |of| of.failures_qps),
+        ("backends_healthy", |of| of.backends_healthy),
+        ("backends_total", |of| of.backends_total),
+        ("in_flight", |of| of.in_flight),
+        ("waiting", |of| of.waiting),
+        ("p50_ms", |of| of.p50_ms),
+        ("p99_ms", |of| of.p99_ms),
+        ("verdict", |of| of.verdict),
+    ];
 }

@@ -13,7 +13,6 @@ use plimsoll_core::shedding::Verdict;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-use super::history::MAX_SAMPLES;
 use super::*;
 use crate::api::router;
 use crate::api::tests::{Still, fleet};

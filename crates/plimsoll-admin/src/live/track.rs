@@ -28,7 +28,7 @@ pub(super) struct BatchSums {
 #[derive(Debug, Default)]
 pub(super) struct Track {
     totals: VecDeque<Totals>,
-    pub(super) history: History,
+    pub(super) history: History<Sample>,
     seen: Seen,
     verdict: Option<Verdict>,
     /// Kept for a viewer only, beyond the number of clusters that are always followed.

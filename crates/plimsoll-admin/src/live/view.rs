@@ -6,8 +6,12 @@
 //! over several proxies.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::history::{Series, known};
+use crate::round::significant;
 
 /// Clusters in the list, the worst first.
 pub(crate) const MAX_CLUSTERS: usize = 40;
@@ -52,6 +56,14 @@ pub struct LiveSample {
     pub series: BTreeMap<String, Option<f32>>,
 }
 
+impl LiveSample {
+    /// A second that ended at `at`, in seconds since 1970.
+    #[must_use]
+    pub fn new<S: Series>(at: f64, sample: &S) -> Self {
+        Self { at, series: S::ALL.iter().map(|(name, value)| ((*name).to_owned(), known(value(sample)))).collect() }
+    }
+}
+
 /// The process that answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LiveProcess {
@@ -65,6 +77,20 @@ pub struct LiveProcess {
     pub state: String,
     /// Time since its start, in seconds; `null` if it is not known.
     pub uptime_s: Option<f64>,
+}
+
+impl LiveProcess {
+    /// This process, of this kind and in this state.
+    #[must_use]
+    pub fn new(kind: &str, state: &str, uptime: Duration) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: state.to_owned(),
+            uptime_s: Some(significant(uptime.as_secs_f64())),
+        }
+    }
 }
 
 /// A verdict on the shedding of a cluster.
