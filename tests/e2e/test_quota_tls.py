@@ -364,6 +364,20 @@ def test_proxy_joins_anew_when_a_reload_changes_its_trust(site: Site) -> None:
     assert web.failed == 0 and web.requests > 300, web.raw["groups"]["by_customer"]
 
 
+def test_live_page_needs_a_certificate_as_the_api_does(site: Site) -> None:
+    """Any certificate of the CA reads; what changes limits is for operators."""
+    assert "quota-customers" in site.get("/live/", site.other)[1]
+    live = json.loads(site.get("/api/v1/live?service=shop", site.other)[1])
+    assert (live["process"]["kind"], live["service"]["customers"][0]["name"]) == ("quota", "acme")
+    url = f"https://127.0.0.1:{site.server.admin.port}/api/v1/live/stream"
+    with urllib.request.urlopen(url, timeout=5, context=site.authority.client_context(site.other)) as answer:
+        events = [line.strip() for line, _ in zip(answer, range(12)) if line.startswith(b"event")]
+        assert events[:3] == [b"event: history", b"event: live", b"event: live"]
+    for nobody in (None, site.unknown):
+        with pytest.raises((urllib.error.URLError, ssl.SSLError, ConnectionError)):
+            site.get("/live/", nobody)
+
+
 def test_probes_need_a_certificate(site: Site) -> None:
     for path, text in (("/readyz", "ready\n"), ("/healthz", "ok\n")):
         assert site.get(path, site.other) == (200, text)

@@ -2,6 +2,10 @@
 //!
 //! | request | answer |
 //! |---|---|
+//! | `GET /` | the index, as text; a browser is sent to the live page |
+//! | `GET /live/` | the live page |
+//! | `GET /api/v1/live` | the state of a page that a person watches: one service, most demand over a limit first |
+//! | `GET /api/v1/live/stream` | the same each second, after ten minutes of history, as server-sent events |
 //! | `GET /api/v1/quota` | all services with their customers |
 //! | `GET /api/v1/quota/{service}` | one of them, with its tasks |
 //! | `GET /api/v1/quota/{service}/customers/{name}` | one customer, with the tasks that hold a rate |
@@ -20,17 +24,20 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Extension, FromRequestParts, Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use plimsoll::server::{Lifecycle, Phase};
 use plimsoll::tls::ClientNames;
-use plimsoll_admin::parts::{Called, Client, Form, Problem, check, no_foreign_page, serve_router_tls};
+use plimsoll_admin::parts::{
+    Called, Client, Form, Problem, check, for_browser, no_foreign_page, page_router, serve_router_tls,
+};
 use plimsoll_core::quota::{Cut, MAX_LIMITS, MAX_NAMED};
 use plimsoll_core::{Criticality, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::caller::Caller;
@@ -38,6 +45,7 @@ use crate::changes::Outcome;
 use crate::config::Unit;
 use crate::hosted::Hosted;
 use crate::limits::{Change, Override, units};
+use crate::live::{self, LivePage};
 use crate::metrics;
 use crate::name::{Kind, Name};
 use crate::service::{CustomerView, Service};
@@ -83,14 +91,18 @@ pub(crate) async fn serve(
     until: impl Future<Output = ()>,
 ) {
     let acceptor = tls.as_ref().map(|ports| Arc::clone(&ports.admin));
-    serve_router_tls(listener, router(Shared { services, tls, lifecycle }), acceptor, until).await;
+    let page = Arc::new(LivePage::new(Arc::clone(&services), lifecycle.clone()));
+    // It ends with this function.
+    let mut sampling = JoinSet::new();
+    sampling.spawn(Arc::clone(&page).run());
+    serve_router_tls(listener, router(Shared { services, tls, lifecycle }, page), acceptor, until).await;
 }
 
-fn router(shared: Shared) -> Router {
+fn router(shared: Shared, page: Arc<LivePage>) -> Router {
     // A page of another name has no certificate for this server, and its name is not in the server's.
     let is_tls = shared.tls.is_some();
     Router::new()
-        .route("/", get(async || INDEX))
+        .route("/", get(index))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
@@ -98,6 +110,9 @@ fn router(shared: Shared) -> Router {
         .route("/api/v1/quota/{service}", get(show))
         .nest("/api/v1/quota/{service}/customers", named(Kind::Customer))
         .nest("/api/v1/quota/{service}/groups", named(Kind::Group))
+        .with_state(shared)
+        .merge(live::router(page))
+        .merge(page_router())
         .fallback(async |uri: Uri| {
             let error = format!("there is no page {:?}", uri.path());
             Problem::new(StatusCode::NOT_FOUND, error, "GET / lists all pages")
@@ -108,7 +123,6 @@ fn router(shared: Shared) -> Router {
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(Called::new(move |_| is_tls), no_foreign_page))
-        .with_state(shared)
 }
 
 /// The pages of a customer or a group.
@@ -138,6 +152,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 }
 
 const INDEX: &str = "\
+GET    /live/                                            a page for browsers: customers over the fleet
+GET    /api/v1/live                                      its figures: ?service=
+GET    /api/v1/live/stream                               the same each second, after ten minutes of history
 GET    /api/v1/quota                                     all services
 GET    /api/v1/quota/{service}                           one service, with its tasks
 GET    /api/v1/quota/{service}/customers/{name}          one customer, with its tasks
@@ -146,6 +163,10 @@ DELETE /api/v1/quota/{service}/customers/{name}/limit    ends the change
 GET    /api/v1/quota/{service}/groups/{name}             one group; /limit as for a customer
 GET    /metrics, /healthz, /readyz
 ";
+
+async fn index(headers: HeaderMap) -> Response {
+    for_browser(&headers).map_or_else(|| INDEX.into_response(), IntoResponse::into_response)
+}
 
 async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     match shared.lifecycle.phase() {

@@ -6,6 +6,7 @@
 //! caller.rs    rights of callers, by certificate
 //! envoy/       Envoy as a task
 //! api.rs       state, changes of limits, metrics                 config.rs   the file
+//! live/        the live page's data
 //! ```
 //!
 //! The decisions are those of [`plimsoll_core::quota`]. A service takes part with a [`Client`] beside its
@@ -22,6 +23,7 @@ mod dictionary;
 mod envoy;
 mod hosted;
 mod limits;
+mod live;
 mod message;
 mod metrics;
 mod name;

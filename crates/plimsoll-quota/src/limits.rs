@@ -76,6 +76,11 @@ impl ServiceLimits {
         self.overrides.contains_key(name) || self.of_file(name).is_some()
     }
 
+    /// Limits by operators.
+    pub(crate) fn overrides(&self) -> &BTreeMap<Name, Override> {
+        &self.overrides
+    }
+
     /// The names of limits by operators.
     pub(crate) fn overridden(&self) -> impl Iterator<Item = &Name> {
         self.overrides.keys()

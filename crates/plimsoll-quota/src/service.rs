@@ -12,7 +12,8 @@
 //! One task tries new limits before all get them ([`Changes`]). Until then the last good ones are in force,
 //! also for tasks that join.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -144,6 +145,8 @@ pub(crate) struct Counts {
     pub(crate) applied: u64,
     /// Changes of limits that broke the tasks which tried them.
     pub(crate) refused: u64,
+    /// Changes of limits that all tasks got, with other settings of the file in them.
+    pub(crate) reloaded: u64,
 }
 
 /// See the [module](self).
@@ -410,6 +413,11 @@ impl Service {
         names.len()
     }
 
+    /// Limits by operators that are in force.
+    pub(crate) fn overrides(&self) -> &BTreeMap<Name, Override> {
+        self.limits.overrides()
+    }
+
     /// Whether an operator changed the limit of a customer or a group, or is about to.
     pub(crate) fn is_overridden(&self, name: &Name) -> bool {
         self.limits.override_of(name).is_some() || self.changes.overridden().contains(name)
@@ -476,6 +484,29 @@ impl Service {
         let known = self.customers.iter().zip(0..);
         let known = known.filter(move |(customer, _)| !customer.is_free && customer.name.kind == kind);
         known.map(|(customer, at)| self.view(customer, CustomerId(at)))
+    }
+
+    /// Numbers of customers and groups, free ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.customers.len()
+    }
+
+    /// The customers and groups with these numbers; `None`: the number is free. Costs less than their views.
+    pub(crate) fn states(
+        &self,
+        places: Range<usize>,
+    ) -> impl Iterator<Item = (CustomerId, Option<(&Name, CustomerState)>)> {
+        let known = self.customers.iter().zip(0..).skip(places.start).take(places.len());
+        known.map(|(customer, at)| {
+            let id = CustomerId(at);
+            (id, (!customer.is_free).then(|| (&customer.name, self.owner.customer(id))))
+        })
+    }
+
+    /// A customer or a group by its number; `None`: the number is free.
+    pub(crate) fn at(&self, id: CustomerId) -> Option<CustomerView> {
+        let customer = self.customers.get(id.0 as usize).filter(|customer| !customer.is_free)?;
+        Some(self.view(customer, id))
     }
 
     /// A customer or a group by name.
@@ -586,8 +617,9 @@ impl Service {
     fn apply(&mut self, now: Timestamp) {
         let Some(limits) = self.changes.end(Outcome::Applied) else { return };
         self.applied = Some((now, limits.clone()));
-        self.limits = limits;
         self.counts.applied += 1;
+        self.counts.reloaded += u64::from(*self.limits.config() != *limits.config());
+        self.limits = limits;
         self.apply_limits(now);
     }
 
