@@ -426,29 +426,42 @@ export function quotaEvent({ at, process, into = 591, unit = "cpus" }) {
       cut: isCut ? cut : null,
       cut_admitted: isCut ? 0.4 : null,
       tasks,
+      is_dry_run: false,
     };
   });
+  const hasCut = ({ cut }) => cut !== null;
   const sum = (field) => customers.reduce((total, customer) => total + customer[field], 0);
   const began = Math.floor(at) - into;
   return {
     at,
     process: { kind: "quota", name: "quota-1", version: "0.1.0", state: "ready", uptime_s: 86_400 * 9, ...process },
     services: [
-      { name: "search", unit, tasks: 12, customers_limited: customers.filter(({ cut }) => cut).length },
-      { name: "mail", unit: "requests", tasks: 40, customers_limited: 0 },
+      { name: "search", unit, tasks: 12, customers_cut: customers.filter(hasCut).length },
+      { name: "mail", unit: "requests", tasks: 40, customers_cut: 0 },
     ],
-    service: { name: "search", unit, tasks: 12, is_unsure: false, customers },
+    service: {
+      name: "search",
+      unit,
+      tasks: 12,
+      tasks_overloaded: 0,
+      is_unsure: false,
+      is_dry_run: false,
+      customers_limited: customers.length,
+      customers_cut: customers.filter(hasCut).length,
+      customers,
+      customers_left_off: 0,
+    },
     changes: [
-      { at: began + 215, kind: "verdict", cluster: "search", subject: "acme", text: "cut: sheddable" },
-      { at: began + 40, kind: "override", cluster: "search", subject: "umbrella", text: "hard limit 4 for 1 h" },
-      { at: began - 3_600, kind: "reload", cluster: null, subject: "quota.toml", text: "accepted" },
+      { at: began + 215, kind: "cut", service: "search", subject: "acme", text: "cut: demand 22.1, limit 20 CPUs" },
+      { at: began + 40, kind: "override", service: "search", subject: "umbrella", text: "limit 4 CPUs for 1h" },
+      { at: began - 3_600, kind: "reload", service: "search", subject: "limits of the file", text: "in force" },
     ],
     sample: {
       at,
       demand: sum("demand"),
       used: sum("used"),
       limit: sum("limit"),
-      customers_cut: customers.filter(({ cut }) => cut).length,
+      customers_cut: customers.filter(hasCut).length,
     },
   };
 }

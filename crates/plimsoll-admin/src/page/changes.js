@@ -1,14 +1,23 @@
-// Changes with their times, newest first: states of backends, verdicts, reloads, overrides, the
-// process.
+// Changes with their times, newest first: states of backends, verdicts, reloads, overrides, cuts of
+// customers, tasks, the process.
 
 import { attribute, list, make, text } from "./dom.js";
 import { clock, span } from "./format.js";
 
-const GLYPHS = { backend: "◉", verdict: "◆", reload: "↻", override: "✎", process: "▣", connection: "⇄" };
+const GLYPHS = {
+  backend: "◉",
+  verdict: "◆",
+  reload: "↻",
+  override: "✎",
+  cut: "◒",
+  tasks: "◉",
+  process: "▣",
+  connection: "⇄",
+};
 
-function build({ at, kind, cluster, subject, text: words }) {
+function build({ at, kind, cluster, service, subject, text: words }) {
   const [time, ago] = [make("time", {}, clock(at)), make("small", { class: "ago" })];
-  const subjects = [...new Set([cluster, subject].filter(Boolean))];
+  const subjects = [...new Set([cluster, service, subject].filter(Boolean))];
   const element = make(
     "li",
     { "data-kind": kind },
@@ -35,7 +44,7 @@ export function update(place, event, own) {
   list(
     place,
     items.map((change) => ({ ...change, now: event.at })),
-    (change) => `${change.at}/${change.kind}/${change.cluster}/${change.subject}/${change.text}`,
+    (change) => `${change.at}/${change.kind}/${change.cluster ?? change.service}/${change.subject}/${change.text}`,
     build,
   );
   place.classList.toggle("is-empty", all.length === 0);

@@ -123,8 +123,8 @@ function offer(names, kind) {
 
 function buildOption({ name }) {
   const element = make("option", { value: name });
-  const update = ({ verdict: sign, customers_limited: limited }) => {
-    const glyph = sign ? `${verdictOf(sign).glyph} ` : limited > 0 ? "◒ " : "";
+  const update = ({ verdict: sign, customers_cut: cut }) => {
+    const glyph = sign ? `${verdictOf(sign).glyph} ` : cut > 0 ? "◒ " : "";
     text(element, `${glyph}${name}`);
   };
   return { element, update };

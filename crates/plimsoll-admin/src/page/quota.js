@@ -40,7 +40,8 @@ function buildRow({ customer: { name, kind } }) {
     bar.update({ used, shed: Math.max(0, demand - used), soft, hard: limit, full });
     [demand, used, limit].forEach((value, place) => text(cells[place], number(value)));
     cut.update(customer);
-    text(words, customer.cut ? `${percent(customer.cut_admitted)} of ${customer.cut}` : "no cut");
+    const part = customer.cut ? `${percent(customer.cut_admitted)} of ${customer.cut}` : "no cut";
+    text(words, customer.cut && customer.is_dry_run ? `dry run: ${part}` : part);
     element.classList.toggle("is-shed", Boolean(customer.cut));
     attribute(element, "data-tasks", String(customer.tasks));
   };
@@ -75,12 +76,12 @@ export function update({ service, history }) {
   });
   list(find("tbody", demandSection), [[demand.at(-1), used.at(-1), limit.at(-1)]], () => "now", buildSum);
 
-  const { customers } = service;
+  const { customers, customers_left_off: left } = service;
   text(
     find(".note", section),
     customers.length === 0
-      ? "No customer has a limit."
-      : `${count(customers.length)} with most demand over their limit first, ${unit}`,
+      ? "No customer has a limit or demand."
+      : `${count(customers.length)} with most demand over their limit first, ${unit}${left > 0 ? `; ${count(left)} more` : ""}`,
   );
   const full =
     Math.max(0.001, ...customers.map((customer) => Math.max(customer.demand ?? 0, customer.limit ?? 0))) * 1.02;

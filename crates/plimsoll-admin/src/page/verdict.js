@@ -194,9 +194,11 @@ export function updateQuota({ event, service }) {
     return;
   }
   const cut = service.customers.filter((customer) => customer.cut);
-  const name = cut.length > 0 ? "as-intended" : "fine";
-  const words =
-    cut.length === 0 ? "Within limits" : `${cut.length} ${cut.length === 1 ? "customer is" : "customers are"} cut`;
+  const total = service.customers_cut ?? cut.length;
+  const name = total > 0 ? "as-intended" : "fine";
+  const many = total === 1 ? "1 customer is" : `${count(total)} customers are`;
+  const state = service.is_dry_run ? `Dry run: ${many} over the limit` : `${many} cut`;
+  const words = total === 0 ? "Within limits" : state;
   const doubt = service.is_unsure ? " Tasks may hold rates that this server does not know yet." : "";
   show({
     name,
@@ -208,21 +210,20 @@ export function updateQuota({ event, service }) {
   const lines = cut.slice(0, 3).map((customer) => ({
     key: customer.name,
     lead: customer.name,
-    rest: `asks for ${number(customer.demand)}, its limit is ${number(customer.limit)} ${unit}`,
+    rest: `asks for ${number(customer.demand)}, its limit is ${number(customer.limit)} ${unit}${customer.is_dry_run ? " (dry run)" : ""}`,
   }));
-  const parts = cut.slice(0, 3).map((customer) => ({
+  const refused = cut.filter((customer) => !customer.is_dry_run);
+  const parts = refused.slice(0, 3).map((customer) => ({
     key: customer.name,
     lead: `${percent(customer.cut_admitted)} of ${customer.cut}`,
     rest: `of ${customer.name}, ${after(customer.cut)}`,
   }));
   list(
     facts,
-    cut.length > 0
-      ? [
-          { term: "over the limit", lines },
-          { term: "admitted", lines: parts },
-        ]
-      : [],
+    [
+      { term: "over the limit", lines },
+      { term: "admitted", lines: parts },
+    ].filter((each) => each.lines.length > 0),
     ({ term }) => term,
     ({ term }) => fact(term),
   );
