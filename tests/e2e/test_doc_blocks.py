@@ -1,21 +1,17 @@
 """Every command block of README and docs/ runs as printed, and every link leads to a heading or a file."""
 
 import json
-import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 
 import pytest
 
 from harness.fleet import PLIMSOLL
+from harness.page_steps import RUNNER, isolation, run_steps, steps
 from harness.pages import PAGES, ROOT, Block, anchors, blocks, links
-
-RUNNER = ROOT / "tests" / "e2e" / "harness" / "page_runner.py"
 
 # Blocks that are not run, by their first command, each with the reason. The count is printed with those that ran.
 NOT_RUN = {
@@ -26,6 +22,9 @@ NOT_RUN = {
     "scripts/release": "builds for a quarter of an hour; test_release.py covers it",
     "scripts/test": "it is the program that runs this test",
 }
+# Pages that another test runs.
+ELSEWHERE = {ROOT / "docs" / "tutorial.md": "test_tutorial.py runs it and compares its output"}
+RUN = [page for page in PAGES if page not in ELSEWHERE]
 # Fewer would mean that blocks are no longer found.
 MIN_BLOCKS = 30
 
@@ -39,54 +38,6 @@ def page_id(page: pathlib.Path) -> str:
 
 def reason_not_run(block: Block) -> str | None:
     return NOT_RUN.get(block.commands()[0]) if block.commands() else None
-
-
-def admin_address(command: str, files: dict[str, str]) -> str:
-    """The admin address of a proxy by its command line or its file, which is on the page or in examples/."""
-    if named := re.search(r"--admin[ =](\S+)", command):
-        return named[1]
-    config = re.search(r"(?:-c|--config) (\S+)", command)
-    if config is None:
-        return "127.0.0.1:9900"
-    text = files.get(config[1]) or (ROOT / config[1]).read_text()
-    return tomllib.loads(text).get("admin", {}).get("listen", "127.0.0.1:9900")
-
-
-def steps(page: pathlib.Path) -> list[dict]:
-    """The steps of a page: files to write, servers to start, blocks to run to their end."""
-    files: dict[str, str] = {}
-    found: list[dict] = []
-    for block in blocks(page):
-        step = {"place": block.place, "line": block.line, "text": block.text}
-        if block.file is not None:
-            files[block.file] = block.text
-            found.append(step | {"kind": "file", "name": block.file})
-        elif block.is_command and reason_not_run(block) is None:
-            if block.is_foreground:
-                found.append(step | server(block, files, has_backends=any(step["kind"] == "server" for step in found)))
-            else:
-                found.append(step | {"kind": "command"})
-    return found
-
-
-def server(block: Block, files: dict[str, str], *, has_backends: bool) -> dict:
-    """A step that starts a server. A proxy is ready when it takes requests; on a page without backends, when it runs."""
-    command = block.commands()[0]
-    text = "\n".join(block.commands())
-    if command.startswith("plimsoll proxy"):
-        admin = admin_address(command, files)
-        return {"kind": "server", "text": text, "replaces": f"proxy {admin}", "ready": f"http://{admin}/{'readyz' if has_backends else 'healthz'}"}
-    return {"kind": "server", "text": text, "replaces": text, "ready": None}
-
-
-def isolation() -> list[str]:
-    """The command that gives a page a network and processes of its own, as far as this machine allows."""
-    for options in (["--net", "--pid", "--fork", "--kill-child", "--mount-proc"], ["--net"]):
-        for user in ([], ["--map-root-user"]):
-            command = ["unshare", *user, *options]
-            if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
-                return command
-    return []
 
 
 class Pages:
@@ -104,25 +55,8 @@ class Pages:
 
     def _run(self, page: pathlib.Path) -> list[dict]:
         clone = self.folder / page_id(page).replace("/", "-")
-        clone.mkdir()
-        for entry in ROOT.iterdir():
-            if entry.name not in ("target", ".git"):
-                (clone / entry.name).symlink_to(entry)
-        (clone / "target" / "release").mkdir(parents=True)
-        (clone / "target" / "release" / "plimsoll").symlink_to(pathlib.Path(PLIMSOLL).resolve())
-        plan = clone.with_suffix(".json")
-        plan.write_text(json.dumps(steps(page)))
-        environment = os.environ | {"PATH": f"{clone}/target/release:{os.environ['PATH']}"}
-        done = subprocess.run(
-            [*self.isolation, sys.executable, str(RUNNER), str(plan)],
-            cwd=clone,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-        return json.loads(done.stdout)
+        plan = steps(page, lambda block: reason_not_run(block) is None)
+        return run_steps(plan, clone, pathlib.Path(PLIMSOLL), self.isolation)
 
 
 @pytest.fixture(scope="module")
@@ -130,22 +64,24 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     return Pages(tmp_path_factory.mktemp("pages"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@pytest.mark.parametrize("page", RUN, ids=page_id)
 def test_blocks_of_a_page_run_as_printed(pages: Pages, page: pathlib.Path) -> None:
     for result in pages.results(page):
         assert result["code"] == 0, f"{result['place']} ended with {result['code']}:\n{result['output']}"
 
 
 def test_every_block_is_run_or_listed_with_a_reason(pages: Pages, record_doc_blocks: Callable[[str], None]) -> None:
-    shell = [block for page in PAGES for block in blocks(page) if block.is_command]
+    shell = [block for page in RUN for block in blocks(page) if block.is_command]
     listed = [block for block in shell if reason_not_run(block) is not None]
-    ran = [result for page in PAGES for result in pages.results(page) if result["kind"] != "file"]
+    ran = [result for page in RUN for result in pages.results(page) if result["kind"] != "file"]
     assert len(ran) + len(listed) == len(shell)
     assert len(ran) >= MIN_BLOCKS, f"only {len(ran)} command blocks were found"
     assert {block.commands()[0] for block in listed} == set(NOT_RUN), "NOT_RUN names blocks that are on no page"
     record_doc_blocks(f"{len(ran)} command blocks of the documentation ran as printed, {len(listed)} are not run:")
     for block in listed:
         record_doc_blocks(f"  {block.place}: {reason_not_run(block)}")
+    for page, reason in ELSEWHERE.items():
+        record_doc_blocks(f"  {page_id(page)}: {reason}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

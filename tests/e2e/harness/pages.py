@@ -10,17 +10,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Commands that stay in the foreground until they are told to end.
-FOREGROUND = re.compile(r"(exec )?(plimsoll (proxy|quota|backend)|python3 \S+\.py)\b(?!.*--help)|sh -c '.*exec ")
+FOREGROUND = re.compile(r"(exec )?(plimsoll (proxy|quota|backend)|python3 \S+\.py)\b(?!.*--help)|sh -c '(.*exec |while true)")
 
 
 @dataclass
 class Block:
-    """A fenced block: its language, its text without the fences, and the line of its first fence."""
+    """A fenced block: its language, its text without the fences, the line of its first fence, the heading above."""
 
     page: pathlib.Path
     line: int
     language: str
     text: str
+    heading: str
 
     @property
     def place(self) -> str:
@@ -55,15 +56,18 @@ def is_plain(line: str) -> bool:
 def blocks(page: pathlib.Path) -> list[Block]:
     found = []
     begun: Block | None = None
+    heading = ""
     for number, line in enumerate(page.read_text().splitlines(keepends=True), 1):
         fence = re.match(r"\s*```(\w*)", line)
         if begun is None and fence:
-            begun = Block(page, number, fence[1], "")
+            begun = Block(page, number, fence[1], "", heading)
         elif begun is not None and fence:
             found.append(begun)
             begun = None
         elif begun is not None:
             begun.text += line
+        elif line.startswith("#"):
+            heading = line.strip("# \n")
     assert begun is None, f"{page}: the block of line {begun.line} has no end"
     return found
 
