@@ -17,7 +17,7 @@ import time
 import pytest
 
 from harness.fleet import PLIMSOLL, Fleet, Proxy, config, http
-from harness.process import free_port, run, wait_until
+from harness.process import find_program, free_port, run, wait_until
 
 # One core is full at 200 requests a second.
 COST = ("--cost", "fixed:5ms", "--cores", "1")
@@ -93,7 +93,7 @@ class Lines:
 class Terminal:
     """A command on a terminal of its own, which understands what this program writes: text, places, a cleared screen."""
 
-    def __init__(self, *arguments: str, size: tuple[int, int] = (40, 120), **environment: str):
+    def __init__(self, *arguments: str, program: str = PLIMSOLL, size: tuple[int, int] = (40, 120), **environment: str):
         self.parent, child = pty.openpty()
         self.size = size
         self._cells: dict[tuple[int, int], str] = {}
@@ -103,12 +103,11 @@ class Terminal:
         self.before = termios.tcgetattr(child)
         self.child_end = child
         self.process = subprocess.Popen(
-            [PLIMSOLL, *arguments],
+            [find_program("setsid"), "--ctty", program, *arguments],
             stdin=child,
             stdout=child,
             stderr=child,
             env={**os.environ, "TERM": "xterm-256color", **environment},
-            start_new_session=True,
         )
         self.output = ""
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
@@ -321,12 +320,12 @@ def test_screen_follows_an_overload_and_taps_it(fleet: Fleet, terminals) -> None
     screen.type("\x1b[F")
     screen.type("t")
     screen.wait_for("sheddable, as they happen")
-    screen.wait_for("the process has no headroom")
+    screen.wait_for("more work than it can do")
     screen.type("\x1b")
     screen.wait_for("CRITICALITY")
     screen.type("e")
     screen.wait_for("Latest refusals of cluster main, criticality sheddable")
-    screen.wait_for("the process has no headroom")
+    screen.wait_for("more work than it can do")
     screen.resize(10, 40)
     screen.wait_for("The terminal is too small: 40×10")
     screen.resize(40, 120)
@@ -342,6 +341,31 @@ def test_signals_give_the_terminal_back(fleet: Fleet, terminals, number: signal.
     screen.wait_for("Backends:")
     screen.process.send_signal(number)
     assert screen.end() == 0 and screen.is_restored()
+
+
+def test_a_shell_can_stop_it_and_go_on(fleet: Fleet, terminals) -> None:
+    proxy = fleet.proxy([fleet.backend().address])
+    shell = terminals("--norc", "--noprofile", "-i", program=find_program("bash"), PS1="ready> ")
+    shell.wait_for("ready>")
+    shell.type(f"{PLIMSOLL} top {admin(proxy)}\r")
+    shell.wait_for("Backends: 1 of 1 healthy")
+    shell.type("\x1a")
+    wait_until("it is stopped", lambda: (shell.read(), "Stopped" in shell.output)[1])
+    assert shell.output.rfind(RESTORED) > shell.output.rfind("\x1b[?1049h"), "the shell has its own screen"
+    shell.type("fg\r")
+    shell.wait_for("Backends: 1 of 1 healthy")
+    shell.type("q")
+
+    def is_back() -> bool:
+        shell.read()
+        after = shell.output.rsplit("\x1b[?1049h", 1)[1]
+        return RESTORED in after and "ready>" in after
+
+    wait_until("the prompt is back", is_back)
+    shell.type("echo left with $?\r")
+    wait_until("it ends", lambda: (shell.read(), "left with 0" in shell.output)[1])
+    shell.type("exit\r")
+    assert shell.end() == 0
 
 
 def test_no_color_writes_no_colour(fleet: Fleet, terminals) -> None:
@@ -382,7 +406,7 @@ def test_tap_of_an_overload_filters_and_ends_by_itself(fleet: Fleet) -> None:
     header, *lines = done.stdout.splitlines()
     assert header.startswith("TIME ") and lines, done.stdout
     for line in lines:
-        form = r"\d\d:\d\d:\d\d\.\d{3}  \S+ +main +acme +sheddable +overloaded\S* +[\d.]+ ms  GET /: .*headroom.*, pressure \w+"
+        form = r"\d\d:\d\d:\d\d\.\d{3}  \S+ +main +acme +sheddable +overloaded\S* +[\d.]+ ms  GET /: .*more work than it can do.*, pressure \w+"
         assert re.fullmatch(form, line), line
     other = run([PLIMSOLL, "tap", "--admin", admin(proxy), "--customer", "other", "--for", "1s"], 30)
     assert other.returncode == 0 and len(other.stdout.splitlines()) == 1, other.stdout

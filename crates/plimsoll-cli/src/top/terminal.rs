@@ -57,7 +57,10 @@ impl Screen {
         give_back();
         kill_process(getpid(), Signal::TSTP)?;
         take()?;
-        self.terminal.clear()
+        // A new one draws everything. To clear the old one would ask the terminal for its cursor, and the
+        // answer goes to the reader of keys.
+        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        Ok(())
     }
 }
 
