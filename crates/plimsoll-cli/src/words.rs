@@ -1,5 +1,7 @@
 //! The names of the API in plain words, with a glyph beside each colour.
 
+use plimsoll_core::health::State;
+
 /// A verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
@@ -27,15 +29,20 @@ pub(crate) fn rank(name: Option<&str>) -> usize {
     name.and_then(|name| known.iter().position(|each| *each == name)).map_or(0, |place| place + 1)
 }
 
+/// The state of a backend with this name; `None` for one of a later version.
+pub(crate) fn state(name: &str) -> Option<State> {
+    State::ALL.into_iter().find(|state| state.name() == name)
+}
+
 /// The glyph of a backend's state.
-pub(crate) fn state_glyph(name: &str) -> &'static str {
-    match name {
-        "healthy" => "●",
-        "connecting" => "○",
-        "lame-duck" => "◑",
-        "refusing" => "⊘",
-        "ejected" => "✕",
-        _ => "?",
+pub(crate) fn state_glyph(state: Option<State>) -> &'static str {
+    match state {
+        Some(State::Healthy) => "●",
+        Some(State::Connecting) => "○",
+        Some(State::LameDuck) => "◑",
+        Some(State::Refusing) => "⊘",
+        Some(State::Ejected) => "✕",
+        None => "?",
     }
 }
 
@@ -79,6 +86,8 @@ pub(crate) fn clock(at: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -91,6 +100,12 @@ mod tests {
     fn times_have_one_unit() {
         assert_eq!([3.2, 119.0, 120.0, 7_200.0, 259_200.0].map(span), ["3 s", "119 s", "2 min", "2 h", "3 d"]);
         assert_eq!([0.0, 1_764_326_400.1, f64::NAN].map(clock), ["00:00:00", "10:40:00", "00:00:00"]);
+    }
+
+    #[test]
+    fn each_state_has_a_glyph_of_its_own() {
+        let glyphs: BTreeSet<_> = State::ALL.map(|of| state_glyph(state(of.name()))).into();
+        assert!(glyphs.len() == State::ALL.len() && !glyphs.contains(state_glyph(state("of-a-later-version"))));
     }
 
     #[test]

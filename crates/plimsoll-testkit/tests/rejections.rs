@@ -20,8 +20,10 @@ const TABLE: &str = "plimsoll-core/src/rejection.rs";
 /// Files with a word of the table for something else, and the subject.
 const OTHER_SUBJECTS: &[(&str, &[&str], &str)] = &[
     ("plimsoll-admin/src/metrics/clusters.rs", &["no-backend", "saturated"], "errors of a wait for a backend"),
+    ("plimsoll-cli/src/control/status.rs", &["throttled"], "fields of the live state"),
     ("plimsoll-cli/src/demo/quota/fleet.rs", &["quota"], "a command of the program"),
     ("plimsoll-cli/src/load/record.rs", &["connect"], "failures of the load generator"),
+    ("plimsoll-cli/src/top/feed.rs", &["quota"], "kinds of a process"),
     ("plimsoll-core/src/health/state.rs", &["lame-duck"], "states of a backend"),
     ("plimsoll-core/src/retry/decision.rs", &["deadline"], "reasons against a retry"),
     ("plimsoll-core/src/signal/mod.rs", &["memory"], "signals of load"),

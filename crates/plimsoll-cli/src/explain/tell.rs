@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use plimsoll_core::Rejection;
 use serde_json::Value;
 
 /// Requests, a line each, and how far back there are any.
@@ -172,18 +173,8 @@ fn detail(request: &Value) -> String {
 
 /// A reason in plain words.
 fn meaning(reason: &str) -> Option<&'static str> {
-    Some(match reason {
-        "overloaded" => "the process has no headroom",
-        "overloaded-no-retry" => "no headroom here or elsewhere",
-        "quota" => "the customer is at its limit",
-        "throttled" => "not sent: backends shed most such requests",
-        "deadline" => "the answer would come too late",
-        "saturated" => "every backend is at its limit of active requests",
-        "no-backend" => "no backend is usable",
-        "lame-duck" => "the backend is draining",
-        "no-route" => "no route matches",
-        _ => return None,
-    })
+    let text = Rejection::from_name(reason)?.row().text;
+    Some(text.split_once(": ").map_or(text, |(_, meaning)| meaning))
 }
 
 /// A refusal by a limit over the fleet.
@@ -267,13 +258,13 @@ mod tests {
         let mut request = refused();
         request["at"] = json!(1_764_326_400.125);
         let expected = "10:40:00.125  1f3a9c4e77b2d015  web           ann           sheddable       overloaded       2.5 ms  \
-                        GET /search: the process has no headroom, pressure severe";
+                        GET /search: this backend has more work than it can do, pressure severe";
         assert_eq!(line(&request), expected);
         (request["reason"], request["gate"]["decision"]) = (json!("quota"), json!("quota"));
         (request["gate"]["hard_limit_cpus"], request["gate"]["customer_used_cpus"]) = (json!(0.1), json!(0.0985));
         let told = line(&request);
         assert!(
-            told.ends_with("the customer is at its limit: the customer uses 0.0985 of 0.1 CPUs, pressure severe"),
+            told.ends_with("the customer is over its quota: the customer uses 0.0985 of 0.1 CPUs, pressure severe"),
             "{told}"
         );
         for (column, of) in LINE_HEADER.split_whitespace().zip(["10:40", "1f3a", "web", "ann", "shedd", "quota"]) {

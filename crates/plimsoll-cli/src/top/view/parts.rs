@@ -11,7 +11,7 @@ use super::chart;
 use super::theme::Theme;
 use crate::top::state::{Focus, Message, Mode, State, Unit};
 use crate::top::sums::{Sums, merge};
-use crate::words::{clock, known, number, percent, span, state_glyph, verdict};
+use crate::words::{self, clock, known, number, percent, span, state_glyph, verdict};
 
 /// Lines that the sentence of a verdict may take.
 const MAX_VERDICT: usize = 2;
@@ -294,13 +294,14 @@ fn backend(row: &LiveBackend, address: usize, measure: &str, theme: Theme, width
         (Some(load), "utilization") => percent(load),
         (Some(load), _) => number(load),
     };
-    let state = format!("{} {}", state_glyph(&row.state), row.state);
+    let known = words::state(&row.state);
+    let state = format!("{} {}", state_glyph(known), row.state);
     let latency = row.latency_ms.map_or_else(|| "–".to_owned(), |ms| format!("{} ms", number(ms)));
     let why = format!("{} {}", right(&span(row.since_s), 6), row.reason);
     let rest = width.saturating_sub(address + 48);
     Line::from(vec![
         Span::raw(left(&row.address, address) + " "),
-        Span::styled(left(&state, 13), theme.state(&row.state)),
+        Span::styled(left(&state, 13), theme.state(known)),
         Span::raw(format!(
             "{}{}{}{}  {}",
             right(&load, 5),

@@ -1,5 +1,6 @@
 //! The colours, or none: everything that has a colour has a word or a glyph, too.
 
+use plimsoll_core::health::State;
 use ratatui::style::{Color, Modifier, Style};
 
 /// The styles of a screen.
@@ -42,11 +43,11 @@ impl Theme {
         style.add_modifier(Modifier::BOLD)
     }
 
-    pub(super) fn state(self, name: &str) -> Style {
-        match name {
-            "healthy" => self.color(Color::Green),
-            "connecting" | "lame-duck" => self.color(Color::Yellow),
-            _ => self.color(Color::Red),
+    pub(super) fn state(self, state: Option<State>) -> Style {
+        match state {
+            Some(State::Healthy) => self.color(Color::Green),
+            Some(State::Connecting | State::LameDuck) => self.color(Color::Yellow),
+            Some(State::Refusing | State::Ejected) | None => self.color(Color::Red),
         }
     }
 
