@@ -65,7 +65,7 @@ pub(super) fn fleet_json(proxies: &[Proxy], at: f64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::examples::{fine, no_gate, overload};
+    use crate::top::tests::examples::{fine, no_gate, overload};
 
     #[test]
     fn line_has_verdict_load_use_and_backends() {

@@ -7,8 +7,6 @@
 //! ```
 //! Without a terminal, the same news become a line each second, or JSON.
 
-#[cfg(test)]
-mod examples;
 mod feed;
 mod interactive;
 mod lines;
@@ -159,7 +157,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     stream(&feeds, &mut state, args.json)
 }
 
-/// The first answers: what is wrong with the command line shows before the screen does.
+/// The first answers: a mistake in the command line is told before the screen is taken.
 async fn first(admins: &[String], cluster: Option<&str>) -> Result<Vec<Result<String, String>>, Problem> {
     let path = feed::path("live", cluster);
     // At once: each of them may let its patience run out.
@@ -317,3 +315,6 @@ fn outcome(verb: &str, address: &str, answer: &Value) -> String {
     let state = answer["state"].as_str().map(|state| format!(": now {state}")).unwrap_or_default();
     format!("{verb}ed {address}{state}")
 }
+
+#[cfg(test)]
+mod tests;

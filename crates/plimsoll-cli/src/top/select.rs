@@ -1,4 +1,4 @@
-//! The backends in the list: which of them are shown, in which order.
+//! The choice and the order of backends in the list.
 
 use std::cmp::Ordering;
 

@@ -1,8 +1,8 @@
-//! What `plimsoll top` shows, and what a key does to it.
+//! The state of `plimsoll top`, and the effect of each key on it.
 //!
 //! Pure: a key or an update changes the state, and returns at most one [`Action`] for the shell. A
-//! command that changes a backend is returned only after its confirmation, and names what the
-//! confirmation named: the list may have moved since.
+//! command that changes a backend is returned only after its confirmation, and names the same backend: the
+//! list may have moved since.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,7 @@ pub(super) enum Focus {
     Criticalities,
 }
 
-/// What keys do now.
+/// The meaning of keys now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Mode {
     #[default]
@@ -468,8 +468,8 @@ fn scroll(scrolled: usize, code: KeyCode, is_from_end: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::examples::{fine, no_gate, overload};
     use crate::top::select::Sort;
+    use crate::top::tests::examples::{fine, no_gate, overload};
 
     fn state(live: Live) -> State {
         let mut state = State::new(&["127.0.0.1:9900".to_owned()], None, Choice::default());

@@ -37,7 +37,7 @@ pub(super) struct Sums {
     pub(super) backends: u64,
 }
 
-/// A sum of which parts may be unknown: unknown only if all are.
+/// A sum whose parts may be unknown: unknown only if all are.
 fn plus(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
@@ -125,7 +125,7 @@ pub(super) fn merge<'a>(answers: impl IntoIterator<Item = (&'a str, Option<&'a L
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::examples::{fine, no_gate, overload};
+    use crate::top::tests::examples::{fine, no_gate, overload};
 
     #[test]
     fn sums_add_what_is_known_and_take_the_worst_verdict() {

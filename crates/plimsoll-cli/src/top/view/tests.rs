@@ -1,15 +1,14 @@
 //! Screens of recorded answers. After an intended change, `INSTA_UPDATE=always` writes them anew.
 
-use insta::assert_snapshot;
 use plimsoll_admin::{Live, LiveSample};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
 use super::*;
-use crate::top::examples::{AT, fine, many, no_gate, overload};
 use crate::top::select::Choice;
 use crate::top::state::{Message, Mode, Page, State, Switch};
+use crate::top::tests::examples::{AT, fine, many, no_gate, overload};
 
 /// The state after ten minutes that led to this answer: demand grew from nothing.
 fn state(live: Live) -> State {
@@ -38,34 +37,42 @@ fn screen(state: &State, width: u16, height: u16) -> String {
     text.lines().map(|line| line.trim_matches('"').trim_end().to_owned() + "\n").collect()
 }
 
+/// Compares a screen with the one in `tests/screens` of the crate.
+fn matches(name: &str, screen: &str) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/screens");
+    insta::with_settings!({ snapshot_path => folder, prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(name, screen);
+    });
+}
+
 #[test]
 fn fine_at_80x24() {
-    assert_snapshot!(screen(&state(fine()), 80, 24));
+    matches("fine_at_80x24", &screen(&state(fine()), 80, 24));
 }
 
 #[test]
 fn overload_at_80x24() {
-    assert_snapshot!(screen(&state(overload()), 80, 24));
+    matches("overload_at_80x24", &screen(&state(overload()), 80, 24));
 }
 
 #[test]
 fn overload_at_120x40() {
-    assert_snapshot!(screen(&state(overload()), 120, 40));
+    matches("overload_at_120x40", &screen(&state(overload()), 120, 40));
 }
 
 #[test]
 fn overload_on_a_wide_screen() {
-    assert_snapshot!(screen(&state(overload()), 180, 40));
+    matches("overload_on_a_wide_screen", &screen(&state(overload()), 180, 40));
 }
 
 #[test]
 fn no_gate_shows_requests() {
-    assert_snapshot!(screen(&state(no_gate()), 80, 24));
+    matches("no_gate_shows_requests", &screen(&state(no_gate()), 80, 24));
 }
 
 #[test]
 fn ten_thousand_backends_at_100x30() {
-    assert_snapshot!(screen(&state(many()), 100, 30));
+    matches("ten_thousand_backends_at_100x30", &screen(&state(many()), 100, 30));
 }
 
 #[test]
@@ -87,7 +94,7 @@ fn fleet_shows_a_row_each_and_the_sums() {
     (state.proxies[0].live, state.proxies[0].points) = (points.live, points.points);
     state.answered(1, fine());
     state.lost(2, "connection refused".to_owned());
-    assert_snapshot!(screen(&state, 100, 30));
+    matches("fleet_shows_a_row_each_and_the_sums", &screen(&state, 100, 30));
 }
 
 #[test]
@@ -150,7 +157,7 @@ fn text_has_every_row() {
     let text = whole(&state(many()), 100);
     assert!(text.lines().all(|line| cells::width(line) <= 100), "{text}");
     assert!(text.contains("10.0.0.40:80") && text.contains("10.0.0.1:80 ") && text.contains("hooli"), "{text}");
-    assert_snapshot!(whole(&state(no_gate()), 80));
+    matches("text_has_every_row", &whole(&state(no_gate()), 80));
 }
 
 /// Characters of double width, and names as long as there may be.
