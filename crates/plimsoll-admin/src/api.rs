@@ -6,6 +6,7 @@ pub(crate) mod client;
 mod index;
 mod overrides;
 mod process;
+mod tap;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -226,7 +227,7 @@ async fn explain(
 }
 
 /// The requests that a client asks for.
-pub(crate) fn wanted(wanted: Result<Query<Wanted>, QueryRejection>) -> Result<Wanted, Problem> {
+fn wanted(wanted: Result<Query<Wanted>, QueryRejection>) -> Result<Wanted, Problem> {
     let Query(wanted) = wanted.map_err(|rejection| {
         let help = "filter by outcome, reason, criticality, customer or cluster, and limit the number with last=20";
         Problem::new(StatusCode::BAD_REQUEST, rejection.body_text(), help)

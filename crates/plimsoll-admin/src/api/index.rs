@@ -9,8 +9,8 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use serde::Serialize;
 
 use super::answer::Form;
-use super::{Shared, backends, overrides, process};
-use crate::{live, page, tap};
+use super::{Shared, backends, overrides, process, tap};
+use crate::{live, page};
 
 /// A page.
 #[derive(Serialize)]
