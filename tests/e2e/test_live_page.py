@@ -98,7 +98,7 @@ def test_page_and_metrics_agree_in_an_overload(fleet: Fleet) -> None:
     assert proxy.admin.metric("plimsoll_throttling_verdict", cluster="main", verdict=gate["verdict"]) == 1
     assert proxy.admin.metric("plimsoll_inbound_capacity_cpus", cluster="main") == pytest.approx(gate["capacity_cpus"])
     shown = subprocess.run(
-        [os.environ.get("PLIMSOLL_BIN", "target/release/plimsoll"), "top", "--json", "--admin", f"127.0.0.1:{proxy.admin.port}"],
+        [os.environ.get("PLIMSOLL_BIN", "target/release/plimsoll"), "top", "--once", "--json", "--admin", f"127.0.0.1:{proxy.admin.port}"],
         capture_output=True,
         text=True,
         timeout=20,
