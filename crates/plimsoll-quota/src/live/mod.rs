@@ -97,8 +97,12 @@ impl LivePage {
         let live = self.live(service)?;
         let state = self.state.lock();
         let name = live.service.as_ref().map(|service| service.name.as_str());
-        let track = name.and_then(|name| Some((name, state.tracks.get(name)?)));
-        let history = track.map(|(name, track)| track.history.event(("service", name), state.at));
+        // A service has no track before the first tick.
+        let empty = Track::default();
+        let history = name.map(|name| {
+            let (track, at) = state.tracks.get(name).map_or((&empty, live.at), |track| (track, state.at));
+            track.history.event(("service", name), at)
+        });
         Ok(first_events(history.as_ref(), &live))
     }
 

@@ -335,6 +335,15 @@ async fn history_keeps_ten_minutes_without_a_viewer() {
 }
 
 #[tokio::test]
+async fn history_of_a_page_before_the_first_second_is_empty() {
+    let site = Site::new(FILE);
+    let mut response = site.get("/api/v1/live/stream?service=shop").await;
+    let [(name, history), (_, live)] = &events(&mut response).await[..] else { panic!("two events") };
+    assert_eq!((name.as_str(), &history["samples"], &history["begin"]), ("history", &json!(0), &live["at"]));
+    assert_eq!((&history["series"]["limit"], &live["sample"]), (&json!([]), &Value::Null));
+}
+
+#[tokio::test]
 async fn stream_begins_with_history_goes_on_and_ends_with_its_service() {
     let mut site = Site::new(FILE);
     site.tick();
