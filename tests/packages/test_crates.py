@@ -14,7 +14,9 @@ from root import ROOT
 
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "package-test"
 # Files of a crate that are neither code nor its papers, each of use to whoever builds or tests it.
-OTHER_FILES = re.compile(r"^(scenarios/[\w-]+\.toml|proptest-regressions/[\w/.-]+\.txt|src/[\w/]+/golden\.txt)$")
+OTHER_FILES = re.compile(
+    r"^(scenarios/[\w-]+\.toml|proptest-regressions/[\w/.-]+\.txt|src/[\w/]+/golden\.txt|src/page/[\w./-]+|tests/screens/[\w-]+\.snap)$"
+)
 
 
 @pytest.fixture(scope="session")

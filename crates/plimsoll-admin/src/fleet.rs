@@ -9,19 +9,16 @@ use plimsoll::discover::{Endpoint, OverrideCommand};
 use crate::control::{Control, Declined};
 use crate::discovery::Unserved;
 use crate::explain::{Explained, Wanted};
-use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
+use crate::live::LiveSource;
 use crate::metrics::BackendMetrics;
 use crate::snapshot::FleetSnapshot;
 use crate::tap::Tap;
 
 /// Clusters of backends, as seen and switched from outside.
-pub trait Fleet: Send + Sync + 'static {
+pub trait Fleet: LiveSource {
     /// Whether the API may be asked for under this name of a host, in lower case and without a port. Addresses and `localhost`
     /// always do, and are not asked about. A name that others could make lead here must not.
     fn is_called(&self, name: &str) -> bool;
-
-    /// Whether new requests are welcome.
-    fn readiness(&self) -> Readiness;
 
     /// The clusters without a backend: a warning beside the readiness.
     fn unserved(&self) -> Vec<Unserved>;
@@ -34,15 +31,6 @@ pub trait Fleet: Send + Sync + 'static {
     fn backend_metrics(&self) -> BackendMetrics {
         BackendMetrics::All
     }
-
-    /// The memory of the live page.
-    fn page(&self) -> &LivePage;
-
-    /// All clusters as they are now, added up, and without rows. Called once a second.
-    fn live(&self) -> LiveSnapshot;
-
-    /// One cluster as it is now, with at most `rows` backends; `None` if there is no such cluster.
-    fn live_cluster(&self, name: &str, rows: usize) -> Option<LiveClusterSnapshot>;
 
     /// The latest requests of which something is remembered, the latest first: as many as are wanted, of those that are.
     fn explain(&self, wanted: &Wanted) -> Explained;
@@ -99,26 +87,6 @@ pub enum Refused {
     TooMany,
     /// For another reason.
     Declined(Declined),
-}
-
-/// Whether new requests are welcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// They are.
-    Ready,
-    /// They are not, for this reason: `"draining"`, `"starting"`.
-    NotReady(&'static str),
-}
-
-impl Readiness {
-    /// `"ready"`, or the reason why not.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::NotReady(reason) => reason,
-        }
-    }
 }
 
 /// What was asked for and is not there.

@@ -48,10 +48,12 @@ mod discovery;
 mod explain;
 mod fleet;
 mod host;
+mod lease;
 mod live;
 mod metrics;
 mod page;
 mod process;
+mod readiness;
 mod round;
 mod serve;
 mod shedding;
@@ -63,14 +65,16 @@ mod view;
 pub mod parts {
     pub use crate::api::answer::{Form, Problem};
     pub use crate::api::client::{Client, check};
+    pub use crate::api::live::event_stream;
     pub use crate::api::{Called, no_foreign_page};
+    pub use crate::lease::Lease;
     pub use crate::live::{
         Changes as LiveChanges, History, Look, MAX_SAMPLES, MAX_VIEWERS, NamedSeries, STEP, Series, Subject, Viewers,
-        event, event_stream, first_events, now,
+        event, first_events, now,
     };
     pub use crate::page::{PATH as PAGE_PATH, for_browser, router as page_router};
     pub use crate::round::significant;
-    pub use crate::serve::{Lease, serve_router, serve_router_tls};
+    pub use crate::serve::{serve_router, serve_router_tls};
 }
 
 pub use api::router;
@@ -83,14 +87,15 @@ pub use explain::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
     QuotaExplained, Remembered, Wanted,
 };
-pub use fleet::{BackendOrder, Fleet, Missing, Obeyed, Readiness, Refused};
+pub use fleet::{BackendOrder, Fleet, Missing, Obeyed, Refused};
 pub use live::{
     Live, LiveBackend, LiveBackends, LiveBatch, LiveChange, LiveCluster, LiveClusterRow, LiveClusterSnapshot,
     LiveCustomer, LiveDemand, LiveFleetLimit, LiveGate, LivePage, LiveProcess, LiveSample, LiveShed, LiveSnapshot,
-    LiveTraffic, LiveVerdict,
+    LiveSource, LiveTraffic, LiveVerdict,
 };
 pub use metrics::text::{Kind as MetricKind, Parts as MetricParts, Whole as MetricsText, Writer as MetricWriter};
 pub use metrics::{BackendMetrics, Scrape, encode};
+pub use readiness::Readiness;
 pub use serve::serve;
 pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};
 pub use snapshot::{

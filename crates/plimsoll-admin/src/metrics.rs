@@ -18,7 +18,7 @@ use plimsoll::client::Latencies;
 
 use self::sums::Sums;
 use self::text::{Kind, Parts, Writer};
-use crate::fleet::Readiness;
+use crate::readiness::Readiness;
 use crate::snapshot::FleetSnapshot;
 
 /// The prefix of all names.

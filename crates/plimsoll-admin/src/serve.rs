@@ -31,6 +31,7 @@ use tower::ServiceExt as _;
 use crate::api::router;
 use crate::caller::Caller;
 use crate::fleet::Fleet;
+use crate::lease::Lease;
 
 /// Connections at a time: several scrapers, scripts and people, each with a few, and no more than the proxy sets descriptors aside
 /// for beside those of its clients.
@@ -43,29 +44,6 @@ const MAX_BUFFER: usize = 64 << 10;
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an accept that failed for want of descriptors or memory, which does not pass at once.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-
-/// The use of a connection by an answer without an end, such as a stream of events.
-///
-/// Such an answer is one request for hours, and the connection that was longest without a request is the
-/// first to be closed. It would also delay the end of the server.
-#[derive(Clone)]
-pub struct Lease {
-    renew: Arc<dyn Fn() + Send + Sync>,
-    ending: watch::Receiver<bool>,
-}
-
-impl Lease {
-    /// The connection is in use, as by a request.
-    pub fn renew(&self) {
-        (self.renew)();
-    }
-
-    /// Completes when the server ends.
-    pub async fn until_end(&self) {
-        // Without its sender the server has ended.
-        let _ = self.ending.clone().wait_for(|is_ending| *is_ending).await;
-    }
-}
 
 /// Serves the API until `until` is ready, and then until the requests that it has are answered.
 pub async fn serve(listener: TcpListener, fleet: Arc<dyn Fleet>, until: impl Future<Output = ()>) {
@@ -106,7 +84,7 @@ pub async fn serve_router_tls(
             let renew = move || {
                 connections.lock().promote(&number);
             };
-            Lease { renew: Arc::new(renew), ending: ending.clone() }
+            Lease::new(renew, ending.clone())
         };
         let service = {
             let router = router.clone();

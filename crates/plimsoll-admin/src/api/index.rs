@@ -9,8 +9,8 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use serde::Serialize;
 
 use super::answer::Form;
-use super::{Shared, backends, overrides, process, tap};
-use crate::{live, page};
+use super::{Shared, backends, live, overrides, process, tap};
+use crate::page;
 
 /// A page.
 #[derive(Serialize)]

@@ -70,8 +70,9 @@ mod tests {
     use crate::control::{Pending, ProcessView, ReloadView, UpgradeView};
     use crate::discovery::Unserved;
     use crate::explain::{Explained, Wanted};
-    use crate::fleet::{BackendOrder, Obeyed, Readiness, Refused};
-    use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
+    use crate::fleet::{BackendOrder, Obeyed, Refused};
+    use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot, LiveSource};
+    use crate::readiness::Readiness;
     use crate::snapshot::FleetSnapshot;
 
     /// A fleet in a process that notes its commands: it refuses each reload, and has a successor at once.
@@ -80,18 +81,9 @@ mod tests {
         commands: Mutex<Vec<&'static str>>,
     }
 
-    impl Fleet for Commanded {
-        fn is_called(&self, name: &str) -> bool {
-            self.fleet.is_called(name)
-        }
+    impl LiveSource for Commanded {
         fn readiness(&self) -> Readiness {
             self.fleet.readiness()
-        }
-        fn unserved(&self) -> Vec<Unserved> {
-            self.fleet.unserved()
-        }
-        fn snapshot(&self) -> FleetSnapshot {
-            self.fleet.snapshot()
         }
         fn page(&self) -> &LivePage {
             self.fleet.page()
@@ -101,6 +93,18 @@ mod tests {
         }
         fn live_cluster(&self, name: &str, rows: usize) -> Option<LiveClusterSnapshot> {
             self.fleet.live_cluster(name, rows)
+        }
+    }
+
+    impl Fleet for Commanded {
+        fn is_called(&self, name: &str) -> bool {
+            self.fleet.is_called(name)
+        }
+        fn unserved(&self) -> Vec<Unserved> {
+            self.fleet.unserved()
+        }
+        fn snapshot(&self) -> FleetSnapshot {
+            self.fleet.snapshot()
         }
         fn explain(&self, wanted: &Wanted) -> Explained {
             self.fleet.explain(wanted)

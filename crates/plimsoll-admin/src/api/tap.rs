@@ -16,8 +16,8 @@ use axum::response::{IntoResponse as _, Response};
 use super::answer::Problem;
 use super::{Shared, wanted};
 use crate::explain::Wanted;
+use crate::lease::Lease;
 use crate::live::{MAX_VIEWERS, event};
-use crate::serve::Lease;
 
 /// Time between two looks: a refusal is seen as it happens, and a quiet stream costs nothing.
 const PERIOD: Duration = Duration::from_millis(250);

@@ -23,7 +23,7 @@ use super::*;
 use crate::discovery::Unserved;
 use crate::explain::{Explained, Explanation, Marks, Remembered};
 use crate::fleet::{Missing, Obeyed, Refused};
-use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot};
+use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot, LiveSource};
 use crate::snapshot::{
     BatchSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot, TracesSnapshot,
 };
@@ -270,23 +270,9 @@ impl Tap for StillTap {
     }
 }
 
-impl Fleet for Still {
-    fn is_called(&self, name: &str) -> bool {
-        name == "proxy.internal"
-    }
-
+impl LiveSource for Still {
     fn readiness(&self) -> Readiness {
         self.readiness
-    }
-
-    fn unserved(&self) -> Vec<Unserved> {
-        let clusters = self.snapshot.lock().clusters.clone();
-        let unserved = clusters.iter().map(|cluster| &cluster.view).filter(|cluster| cluster.known == 0);
-        unserved.map(|cluster| Unserved::of(&cluster.name, &cluster.discovery)).collect()
-    }
-
-    fn snapshot(&self) -> FleetSnapshot {
-        self.snapshot.lock().clone()
     }
 
     fn page(&self) -> &LivePage {
@@ -308,6 +294,22 @@ impl Fleet for Still {
         let snapshot = self.snapshot();
         let cluster = snapshot.clusters.iter().find(|cluster| *cluster.view.name == *name)?;
         Some(added_up(cluster, rows))
+    }
+}
+
+impl Fleet for Still {
+    fn is_called(&self, name: &str) -> bool {
+        name == "proxy.internal"
+    }
+
+    fn unserved(&self) -> Vec<Unserved> {
+        let clusters = self.snapshot.lock().clusters.clone();
+        let unserved = clusters.iter().map(|cluster| &cluster.view).filter(|cluster| cluster.known == 0);
+        unserved.map(|cluster| Unserved::of(&cluster.name, &cluster.discovery)).collect()
+    }
+
+    fn snapshot(&self) -> FleetSnapshot {
+        self.snapshot.lock().clone()
     }
 
     fn explain(&self, wanted: &Wanted) -> Explained {

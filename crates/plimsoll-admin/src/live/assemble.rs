@@ -8,12 +8,11 @@ use plimsoll_core::shedding::{Share, Verdict};
 use plimsoll_core::signal::Signal;
 use plimsoll_core::{Criticality, LoadMeasure, Rejection};
 
-use super::source::{LiveClusterSnapshot, LiveSnapshot};
+use super::source::{LiveClusterSnapshot, LiveSnapshot, LiveSource};
 use super::totals::{Rate, Rates};
 use super::track::Track;
 use super::view::*;
 use super::{NoCluster, State};
-use crate::fleet::Fleet;
 use crate::round::significant;
 use crate::shedding::{CustomerView, FleetView, meaning};
 use crate::snapshot::{BatchSnapshot, InboundSnapshot};
@@ -21,7 +20,7 @@ use crate::snapshot::{BatchSnapshot, InboundSnapshot};
 /// The fleet at `at`, in seconds since 1970, with one cluster in detail: the one named, else the one with
 /// the worst verdict.
 pub(super) fn assemble(
-    fleet: &dyn Fleet,
+    fleet: &dyn LiveSource,
     snapshot: &LiveSnapshot,
     state: &State,
     named: Option<&str>,

@@ -7,7 +7,6 @@
 //! The samples are taken without a page too: a page that is opened during an incident shows its
 //! beginning.
 
-mod answers;
 mod assemble;
 mod changes;
 mod history;
@@ -28,16 +27,14 @@ use plimsoll_core::Criticality;
 use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 
-pub use self::answers::event_stream;
-pub(crate) use self::answers::{live, stream};
 use self::assemble::assemble;
 pub use self::changes::Changes;
 pub use self::history::{History, MAX_SAMPLES, NamedSeries, Series};
-pub use self::source::{LiveClusterSnapshot, LiveSnapshot};
+pub use self::source::{LiveClusterSnapshot, LiveSnapshot, LiveSource};
 use self::track::{BatchSums, Track};
 pub use self::view::*;
 pub use self::viewers::{Look, MAX_VIEWERS, Subject, Viewers};
-use crate::fleet::{Fleet, Readiness};
+use crate::readiness::Readiness;
 
 /// Time between two samples.
 pub const STEP: Duration = Duration::from_secs(1);
@@ -83,7 +80,7 @@ pub(crate) struct NoCluster;
 
 impl LivePage {
     /// Samples a fleet for its page once a second, for ever.
-    pub async fn run(fleet: Arc<dyn Fleet>) {
+    pub async fn run(fleet: Arc<dyn LiveSource>) {
         let mut ticks = interval(STEP);
         // After a pause, the seconds that were missed have no samples of their own.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -94,7 +91,7 @@ impl LivePage {
     }
 
     /// A second has ended, at `at` in seconds since 1970.
-    pub(crate) fn tick(&self, fleet: &dyn Fleet, at: f64) {
+    pub(crate) fn tick(&self, fleet: &dyn LiveSource, at: f64) {
         let (watched, snapshot) = (self.viewers.subjects(), fleet.live());
         let mut state = self.state.lock();
         state.tick(at, &snapshot, fleet.readiness(), &watched);
@@ -105,7 +102,7 @@ impl LivePage {
     }
 
     /// The fleet now, with this cluster in detail.
-    pub(crate) fn live(&self, fleet: &dyn Fleet, cluster: Option<&str>) -> Result<Live, NoCluster> {
+    pub(crate) fn live(&self, fleet: &dyn LiveSource, cluster: Option<&str>) -> Result<Live, NoCluster> {
         assemble(fleet, &fleet.live(), &self.state.lock(), cluster, now())
     }
 
@@ -115,7 +112,7 @@ impl LivePage {
     }
 
     /// The first events of a page: the history of its cluster, and its present.
-    fn first(&self, fleet: &dyn Fleet, cluster: Option<&str>) -> Result<Bytes, NoCluster> {
+    pub(crate) fn first(&self, fleet: &dyn LiveSource, cluster: Option<&str>) -> Result<Bytes, NoCluster> {
         let live = self.live(fleet, cluster)?;
         let state = self.state.lock();
         let name = live.cluster.as_ref().map(|cluster| cluster.name.as_str());

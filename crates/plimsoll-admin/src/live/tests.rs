@@ -16,6 +16,7 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::api::router;
 use crate::api::tests::{Still, fleet};
+use crate::fleet::Fleet;
 
 /// A fleet of one cluster `web`, with a second more at each call.
 struct Clock<'f> {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep;
 
-use crate::serve::Lease;
+use crate::lease::Lease;
 
 /// Pages at a time. The admin port has twice as many connections: scrapers and scripts get the rest.
 pub const MAX_VIEWERS: usize = 16;

@@ -2,8 +2,8 @@
 
 use super::Metric;
 use super::text::Kind;
-use crate::fleet::Readiness;
 use crate::process;
+use crate::readiness::Readiness;
 
 /// The table.
 pub(super) static PROCESS: &[Metric] = &[

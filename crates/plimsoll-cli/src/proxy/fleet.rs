@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll::client::Cluster;
 use plimsoll_admin::{
     BackendMetrics, BackendOrder, BatchSnapshot, ClusterSnapshot, Control, Declined, Explained, Fleet, FleetSnapshot,
-    InboundSnapshot, ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot, Missing, Obeyed, Pending,
-    PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Tap, TracesSnapshot, Unserved,
-    UpgradeView, Wanted,
+    InboundSnapshot, ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot, LiveSource, Missing, Obeyed,
+    Pending, PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Tap, TracesSnapshot,
+    Unserved, UpgradeView, Wanted,
 };
 use plimsoll_core::health::State;
 use plimsoll_proxy::{
@@ -72,12 +72,7 @@ fn is_served(cluster: &Cluster) -> bool {
     cluster.backends().iter().any(|view| view.snapshot.state == State::Healthy)
 }
 
-impl Fleet for ProxyFleet {
-    fn is_called(&self, name: &str) -> bool {
-        let machine = rustix::system::uname();
-        machine.nodename().to_bytes().eq_ignore_ascii_case(name.as_bytes()) || self.proxy.config().is_admin_host(name)
-    }
-
+impl LiveSource for ProxyFleet {
     fn readiness(&self) -> Readiness {
         if !self.proxy.is_ready() {
             Readiness::NotReady("draining")
@@ -86,6 +81,31 @@ impl Fleet for ProxyFleet {
         } else {
             Readiness::NotReady("starting")
         }
+    }
+
+    fn page(&self) -> &LivePage {
+        &self.page
+    }
+
+    fn live(&self) -> LiveSnapshot {
+        let batch = |listener: ListenerView| Some((listener.name, batch(listener.batch?)));
+        LiveSnapshot {
+            clusters: self.proxy.clusters().iter().map(|each| self.added_up(each, 0)).collect(),
+            batch: self.proxy.listeners().into_iter().filter_map(batch).collect(),
+            reloads_taken: self.proxy.reloads().taken(),
+            reloads_refused: self.proxy.reloads().refused(),
+        }
+    }
+
+    fn live_cluster(&self, name: &str, rows: usize) -> Option<LiveClusterSnapshot> {
+        self.proxy.cluster(name).map(|cluster| self.added_up(&cluster, rows))
+    }
+}
+
+impl Fleet for ProxyFleet {
+    fn is_called(&self, name: &str) -> bool {
+        let machine = rustix::system::uname();
+        machine.nodename().to_bytes().eq_ignore_ascii_case(name.as_bytes()) || self.proxy.config().is_admin_host(name)
     }
 
     fn unserved(&self) -> Vec<Unserved> {
@@ -140,24 +160,6 @@ impl Fleet for ProxyFleet {
             plimsoll_proxy::config::BackendMetrics::All => BackendMetrics::All,
             plimsoll_proxy::config::BackendMetrics::Aggregate => BackendMetrics::Aggregate,
         }
-    }
-
-    fn page(&self) -> &LivePage {
-        &self.page
-    }
-
-    fn live(&self) -> LiveSnapshot {
-        let batch = |listener: ListenerView| Some((listener.name, batch(listener.batch?)));
-        LiveSnapshot {
-            clusters: self.proxy.clusters().iter().map(|each| self.added_up(each, 0)).collect(),
-            batch: self.proxy.listeners().into_iter().filter_map(batch).collect(),
-            reloads_taken: self.proxy.reloads().taken(),
-            reloads_refused: self.proxy.reloads().refused(),
-        }
-    }
-
-    fn live_cluster(&self, name: &str, rows: usize) -> Option<LiveClusterSnapshot> {
-        self.proxy.cluster(name).map(|cluster| self.added_up(&cluster, rows))
     }
 
     fn explain(&self, wanted: &Wanted) -> Explained {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use listenfd::ListenFd;
 use plimsoll::server::EndSignals;
-use plimsoll_admin::{Declined, Fleet, LivePage, ReloadView, UpgradeView};
+use plimsoll_admin::{Declined, LivePage, LiveSource, ReloadView, UpgradeView};
 use plimsoll_proxy::config::{Config, ConfigError, at_arguments};
 use plimsoll_proxy::{Proxy, Sockets};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -80,7 +80,7 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
         let watch = file.as_deref().zip(watched).map(|(file, loaded)| ConfigWatch::start(file, loaded));
         let (controls, mut commands) = Controls::new(Arc::clone(&proxy), file, drain);
         let fleet = Arc::new(ProxyFleet::new(Arc::clone(&proxy), Arc::clone(&controls)));
-        tokio::spawn(LivePage::run(Arc::clone(&fleet) as Arc<dyn Fleet>));
+        tokio::spawn(LivePage::run(Arc::clone(&fleet) as Arc<dyn LiveSource>));
         let mut server = Server { proxy, fleet, controls, admin: Admin::default(), watch, program, pid_file };
         if let Some(predecessor) = predecessor {
             // The service manager is told nothing of what does not come to serve: the service is the predecessor still.

@@ -9,15 +9,15 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 
-use super::{MAX_VIEWERS, Subject, Viewers};
-use crate::api::Shared;
-use crate::api::answer::{Form, Problem};
-use crate::serve::Lease;
+use super::Shared;
+use super::answer::{Form, Problem};
+use crate::lease::Lease;
+use crate::live::{MAX_VIEWERS, Subject, Viewers};
 
 /// The cluster that a client asks for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wanted {
+pub(super) struct Wanted {
     cluster: Option<String>,
 }
 
@@ -38,14 +38,14 @@ fn no_cluster(name: Option<&str>) -> Problem {
 }
 
 /// The fleet now.
-pub(crate) async fn live(State(fleet): State<Shared>, form: Form, asked: Asked) -> Result<Response, Problem> {
+pub(super) async fn live(State(fleet): State<Shared>, form: Form, asked: Asked) -> Result<Response, Problem> {
     let cluster = cluster(asked)?;
     let live = fleet.page().live(&*fleet, cluster.as_deref()).map_err(|_| no_cluster(cluster.as_deref()))?;
     Ok(form.json(&live))
 }
 
 /// The fleet each second, after ten minutes of history.
-pub(crate) async fn stream(
+pub(super) async fn stream(
     State(fleet): State<Shared>,
     lease: Option<Extension<Lease>>,
     asked: Asked,
@@ -53,7 +53,7 @@ pub(crate) async fn stream(
     let cluster = cluster(asked)?;
     let first = fleet.page().first(&*fleet, cluster.as_deref()).map_err(|_| no_cluster(cluster.as_deref()))?;
     let subject = cluster.map(String::into_boxed_str);
-    event_stream(&fleet.page().viewers, subject, first, lease.map(|Extension(lease)| lease))
+    event_stream(fleet.page().viewers(), subject, first, lease.map(|Extension(lease)| lease))
 }
 
 /// The answer to a page of this subject, which begins with `first` and goes on with its events.
