@@ -104,7 +104,7 @@ def test_page_and_metrics_agree_in_an_overload(fleet: Fleet) -> None:
         timeout=20,
         check=True,
     )
-    top = json.loads(shown.stdout.splitlines()[0])
+    top = json.loads(shown.stdout)
     assert top["cluster"]["gate"]["capacity_cpus"] == gate["capacity_cpus"]
     for of_top, of_page in zip(top["cluster"]["demand"], cluster["demand"], strict=True):
         assert of_top["offered_qps"] == pytest.approx(of_page["offered_qps"], rel=0.25, abs=5), (of_top, of_page)
