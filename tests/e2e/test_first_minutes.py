@@ -105,7 +105,7 @@ def test_interrupted_demo_of_quotas_leaves_nothing_behind(fleet: Fleet) -> None:
 
 def test_demo_names_its_scenes() -> None:
     done = run([PLIMSOLL, "demo", "--scene", "quotas"])
-    assert done.returncode == 2 and "possible values: fleet, quota" in done.stderr, done
+    assert done.returncode == 2 and "possible values: fleet, balance, overload, restart, quota" in done.stderr, done
     done = run([PLIMSOLL, "demo", "--scene", "quota", "--speeds", "1,2"])
     assert done.returncode == 2 and "--speeds has no effect with --scene quota" in done.stderr, done
     for shell in ("bash", "zsh", "fish"):
