@@ -1,6 +1,6 @@
 //! The OpenMetrics text format, written in parts.
 //!
-//! Ten thousand backends make an answer of 19 MB. It is written in parts of some 32 KB, each of
+//! Ten thousand backends make an answer of 19 MB. It is written in parts of some 128 KB, each of
 //! which leaves before the next one is made, so it needs no memory of its size. And it is written by
 //! hand: a library that formats each sample through traits and a list of labels took three times
 //! the CPU.
@@ -9,8 +9,8 @@
 
 use std::fmt;
 
-/// The size from which a part leaves.
-const PART: usize = 32 << 10;
+/// The size from which a part leaves. Each wakes the thread of the connection: parts of 32 KB took twice the CPU.
+const PART: usize = 128 << 10;
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
