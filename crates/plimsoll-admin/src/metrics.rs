@@ -59,7 +59,7 @@ pub fn encode(scrape: &Scrape, parts: &mut dyn Parts) -> fmt::Result {
     writer.finish()
 }
 
-/// The facts from which one request for metrics is answered.
+/// The facts behind one answer with metrics.
 #[derive(Debug)]
 pub struct Scrape {
     /// Whether the process accepts requests.

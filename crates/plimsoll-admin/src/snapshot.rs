@@ -25,7 +25,7 @@ pub struct FleetSnapshot {
     pub reloads_refused: u64,
     /// Lines of the access log that were dropped.
     pub access_log_dropped: u64,
-    /// What has become of the spans of recorded requests.
+    /// The fate of the spans of recorded requests.
     pub traces: TracesSnapshot,
     /// How short memory and descriptors are.
     pub pressure: PressureSnapshot,

@@ -38,7 +38,7 @@ use crate::readiness::Readiness;
 
 /// Time between two samples.
 pub const STEP: Duration = Duration::from_secs(1);
-/// Clusters with a history: ten minutes of each take 80 KB.
+/// Clusters with a history: ten minutes of each take 84 KB.
 const MAX_TRACKED: usize = 128;
 
 /// The live page of a fleet. It outlives the admin port, which a reload may move.

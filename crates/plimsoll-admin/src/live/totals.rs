@@ -9,7 +9,7 @@ use super::source::LiveClusterSnapshot;
 const CLASSES: usize = Criticality::ALL.len();
 const REASONS: usize = Rejection::REPORTED.len();
 
-/// Counters of a cluster, all of which only grow, but for those that removed backends take along.
+/// Counters of a cluster since its start. The sums over backends fall when a backend is removed.
 #[derive(Clone, Debug)]
 pub(super) struct Totals {
     at: Timestamp,

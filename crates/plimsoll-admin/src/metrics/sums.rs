@@ -6,7 +6,7 @@
 use super::Metric;
 use super::text::{Kind, Writer};
 
-/// Gauges whose sum over backends has a meaning. That of counters always has.
+/// Gauges that may be summed over backends. Counters always may.
 const ADDITIVE: [&str; 5] =
     ["in_flight_requests", "backend_state", "backend_qps", "backend_eps", "backend_connections"];
 

@@ -9,7 +9,8 @@
 
 use std::fmt;
 
-/// The size from which a part leaves. Each wakes the thread of the connection: parts of 32 KB took twice the CPU.
+/// Size of a part, in bytes. Each one wakes the thread of the connection: parts of 32 KB took twice
+/// the CPU.
 const PART: usize = 128 << 10;
 
 /// The kind of a metric.

@@ -14,7 +14,7 @@ use crate::explain::escaped;
 use crate::output::{errln, out, outln};
 use crate::words::{self, number, verdict};
 
-/// Clusters whose live state is asked for: one request each.
+/// Clusters with a line of live state. Each takes one request.
 const MAX_LIVE: usize = 20;
 
 /// Arguments of `plimsoll status`.
