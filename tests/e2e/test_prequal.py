@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from xds.data.orca.v3 import orca_load_report_pb2 as orca
 
 from harness.fleet import UNTIL_FINISHED, Fleet, finish
 from harness.http1 import Connection
+from harness.orca import OrcaLoadReport
 from harness.process import wait_until
 
 pytestmark = pytest.mark.alone
@@ -29,15 +29,15 @@ def end_at_once(fleet: Fleet) -> Iterator[None]:
             process.kill()
 
 
-def report_of(connection: Connection) -> orca.OrcaLoadReport:
+def report_of(connection: Connection) -> OrcaLoadReport:
     encoded = connection.request("/").get("endpoint-load-metrics-bin")
     assert encoded is not None
-    return orca.OrcaLoadReport.FromString(base64.b64decode(encoded + "=" * (-len(encoded) % 4)))
+    return OrcaLoadReport.FromString(base64.b64decode(encoded + "=" * (-len(encoded) % 4)))
 
 
 def test_load_reports_carry_active_requests_and_latency(fleet: Fleet) -> None:
     backend = fleet.backend("--cost", "fixed:100us", "--wait", "fixed:300ms", "--cores", "64")
-    reports: list[orca.OrcaLoadReport] = []
+    reports: list[OrcaLoadReport] = []
 
     def ask() -> None:
         with Connection.to(backend.port) as connection:

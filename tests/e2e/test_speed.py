@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Iterator
 
 import pytest
-from xds.data.orca.v3 import orca_load_report_pb2 as orca
 
 from harness.fleet import Backend, Fleet, Proxy, config, http
 from harness.http1 import Connection
+from harness.orca import OrcaLoadReport
 from harness.process import free_port, wait_until
 
 pytestmark = pytest.mark.alone
@@ -37,14 +37,14 @@ def machine(fleet: Fleet, speed: float, *arguments: str) -> Backend:
     return fleet.backend(*COST, "--speed", str(speed), *arguments)
 
 
-def reports(backend: Backend, requests: int) -> list[orca.OrcaLoadReport]:
+def reports(backend: Backend, requests: int) -> list[OrcaLoadReport]:
     """The load reports of as many requests, one after the other."""
     found = []
     with Connection.to(backend.port) as connection:
         for _ in range(requests):
             encoded = connection.request("/").get("endpoint-load-metrics-bin")
             assert encoded is not None
-            found.append(orca.OrcaLoadReport.FromString(base64.b64decode(encoded + "=" * (-len(encoded) % 4))))
+            found.append(OrcaLoadReport.FromString(base64.b64decode(encoded + "=" * (-len(encoded) % 4))))
     return found
 
 

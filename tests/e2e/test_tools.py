@@ -3,12 +3,11 @@
 import base64
 import json
 
-from xds.data.orca.v3.orca_load_report_pb2 import OrcaLoadReport
-
 import pytest
 
 from harness.fleet import PLIMSOLL, Fleet, http
 from harness.http1 import Connection, Message, answer
+from harness.orca import OrcaLoadReport
 from harness.process import run
 
 pytestmark = pytest.mark.alone

@@ -5,8 +5,8 @@ from concurrent import futures
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from xds.data.orca.v3.orca_load_report_pb2 import OrcaLoadReport
 
+from .orca import OrcaLoadReport
 from .process import free_port
 
 SERVICE = "plimsoll.backend.v1.Backend"
