@@ -10,7 +10,6 @@ use plimsoll_admin::{
     Pending, PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Tap, TracesSnapshot,
     Unserved, UpgradeView, Wanted,
 };
-use plimsoll_core::health::State;
 use plimsoll_proxy::{
     BatchListenerView, InboundView, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, PressureView, Proxy,
     StaleView, TracesView,
@@ -69,7 +68,7 @@ impl ProxyFleet {
 
 /// Whether a backend of the cluster is healthy.
 fn is_served(cluster: &Cluster) -> bool {
-    cluster.backends().iter().any(|view| view.snapshot.state == State::Healthy)
+    cluster.healthy() > 0
 }
 
 impl LiveSource for ProxyFleet {

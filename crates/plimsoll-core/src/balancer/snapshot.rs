@@ -46,6 +46,12 @@ impl Balancer {
         self.members.iter().map(|(id, member)| self.snapshot_of_member(now, id, member)).collect()
     }
 
+    /// The number of healthy backends.
+    #[must_use]
+    pub fn healthy(&self) -> usize {
+        self.members.census.healthy
+    }
+
     /// One backend; `None` if it was removed.
     #[must_use]
     pub fn snapshot_of(&self, now: Timestamp, id: BackendId) -> Option<BackendSnapshot> {

@@ -184,6 +184,12 @@ impl Cluster {
         self.0.machine.lock().known()
     }
 
+    /// The number of healthy members.
+    #[must_use]
+    pub fn healthy(&self) -> usize {
+        self.0.machine.lock().balancer.healthy()
+    }
+
     /// The counters since the cluster was created.
     #[must_use]
     pub fn counts(&self) -> ClusterCounts {
