@@ -17,18 +17,45 @@ pub struct Spread {
 
 /// The spread of `values`, each finite and at least zero; `None` if there are none or all are zero.
 pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
-    let (mut count, mut sum, mut max, mut min) = (0_u32, 0.0_f64, 0.0_f64, f64::INFINITY);
-    for value in values {
-        count += 1;
-        sum += value;
-        max = max.max(value);
-        min = min.min(value);
+    let mut tally = Tally::default();
+    values.into_iter().for_each(|value| tally.add(value));
+    tally.spread()
+}
+
+/// The sums behind a spread, for values that come one after the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tally {
+    count: u32,
+    sum: f64,
+    max: f64,
+    min: f64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { count: 0, sum: 0.0, max: 0.0, min: f64::INFINITY }
     }
-    (count > 0 && max > 0.0).then(|| Spread {
-        max_over_mean: max * f64::from(count) / sum,
-        max_over_min: max / min,
-        waste: max * f64::from(count) - sum,
-    })
+}
+
+impl Tally {
+    /// Adds a value, finite and at least zero.
+    pub fn add(&mut self, value: f64) {
+        self.count += 1;
+        self.sum += value;
+        self.max = self.max.max(value);
+        self.min = self.min.min(value);
+    }
+
+    /// The spread so far; `None` without values, or if all are zero.
+    #[must_use]
+    pub fn spread(&self) -> Option<Spread> {
+        let Self { count, sum, max, min } = *self;
+        (count > 0 && max > 0.0).then(|| Spread {
+            max_over_mean: max * f64::from(count) / sum,
+            max_over_min: max / min,
+            waste: max * f64::from(count) - sum,
+        })
+    }
 }
 
 #[cfg(test)]
