@@ -172,7 +172,7 @@ async fn clusters(State(fleet): State<Shared>, form: Form) -> Response {
 /// The cluster of this name as it is now.
 fn find(fleet: &dyn Fleet, name: &str) -> Result<ClusterSnapshot, Problem> {
     let mut clusters = fleet.snapshot().clusters;
-    match clusters.iter().position(|cluster| *cluster.view.name == *name) {
+    match clusters.iter().position(|cluster| *cluster.view.summary.name == *name) {
         Some(place) => Ok(clusters.swap_remove(place)),
         None => Err(Problem::no_cluster(name, &clusters)),
     }
@@ -282,7 +282,7 @@ async fn switch(
     overrides::order(fleet, order).await?;
     let after = find(&**fleet, &name)?;
     match after.view.backends.iter().find(|candidate| candidate.backend.address() == backend) {
-        Some(member) => Ok(SwitchedView::Member(Box::new(BackendView::of(member, &after.view)))),
+        Some(member) => Ok(SwitchedView::Member(Box::new(BackendView::of(member, &after.view.summary)))),
         None if after.has_outsiders() => Ok(SwitchedView::outside_subset(backend, reason)),
         // A reload has just removed it.
         None => Err(Problem::no_backend(&address, &after)),

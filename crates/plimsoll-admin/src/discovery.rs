@@ -131,7 +131,7 @@ pub struct Overrides {
 
 impl DiscoveryView {
     /// The source of `cluster`.
-    pub(crate) fn of(cluster: &client::ClusterView) -> Self {
+    pub(crate) fn of(cluster: &client::ClusterSummary) -> Self {
         let discovery = &cluster.discovery;
         let age = |at: Timestamp| (cluster.at.since(at).as_secs_f64() * 1e3).round() / 1e3;
         let overridden = |kind| cluster.overrides.iter().filter(|each| each.change.kind() == kind).count();

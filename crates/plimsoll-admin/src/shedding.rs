@@ -223,7 +223,7 @@ impl SheddingView {
         let gate = cluster.inbound.as_ref()?;
         let summary = &gate.shedding;
         Some(Self {
-            cluster: cluster.view.name.to_string(),
+            cluster: cluster.view.summary.name.to_string(),
             verdict: summary.verdict.name(),
             meaning: meaning(summary, gate),
             verdict_for_s: seconds(summary.verdict_for),

@@ -76,7 +76,7 @@ pub struct ClusterSnapshot {
 impl ClusterSnapshot {
     /// Whether some backends are outside the subset that this process is connected to.
     pub(crate) fn has_outsiders(&self) -> bool {
-        self.view.known > self.view.backends.len()
+        self.view.summary.known > self.view.backends.len()
     }
 }
 

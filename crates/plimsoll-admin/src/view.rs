@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use plimsoll::client;
 use plimsoll::discover::OverrideChange;
 use plimsoll_core::health::{Reason, State};
+use plimsoll_core::spread::Spread;
 use plimsoll_core::{Speed, spread};
 use serde::Serialize;
 
@@ -223,7 +224,7 @@ fn wall_clock(remaining: Duration) -> String {
 }
 
 /// The overrides of one address. They are sorted by address.
-pub(crate) fn overrides_of(cluster: &client::ClusterView, address: SocketAddr) -> &[client::OverrideView] {
+pub(crate) fn overrides_of(cluster: &client::ClusterSummary, address: SocketAddr) -> &[client::OverrideView] {
     let overrides = &cluster.overrides;
     let begin = overrides.partition_point(|each| each.address < address);
     let end = overrides.partition_point(|each| each.address <= address);
@@ -261,10 +262,10 @@ impl SwitchedView {
 }
 
 impl From<&client::ClusterView> for ClusterView {
-    fn from(cluster: &client::ClusterView) -> Self {
-        let backends = &cluster.backends;
+    fn from(view: &client::ClusterView) -> Self {
+        let client::ClusterView { summary: cluster, backends } = view;
         let in_state = |state: State| backends.iter().filter(|backend| backend.snapshot.state == state).count();
-        let spread = utilization_spread(cluster);
+        let spread = utilization_spread(backends);
         Self {
             name: cluster.name.to_string(),
             policy: cluster.policy.name(),
@@ -304,20 +305,29 @@ impl From<&client::LocalityView> for LocalityView {
 
 /// The spread of utilization over the healthy backends that report it. Others are left out: what a backend said
 /// before it went away says nothing of now.
-pub(crate) fn utilization_spread(cluster: &client::ClusterView) -> Option<SpreadView> {
-    let snapshots = cluster.backends.iter().map(|backend| &backend.snapshot);
-    let healthy = snapshots.filter(|backend| backend.state == State::Healthy);
-    let spread = spread::of(healthy.filter_map(|backend| backend.report?.1.utilization()))?;
-    Some(SpreadView {
-        max_over_mean: spread.max_over_mean,
-        max_over_min: Some(spread.max_over_min).filter(|ratio| ratio.is_finite()),
-        waste: spread.waste,
-    })
+pub(crate) fn utilization_spread(backends: &[client::BackendView]) -> Option<SpreadView> {
+    spread::of(backends.iter().filter_map(healthy_utilization)).map(SpreadView::from)
+}
+
+/// The reported utilization of a backend, if it is healthy.
+pub(crate) fn healthy_utilization(backend: &client::BackendView) -> Option<f64> {
+    let snapshot = &backend.snapshot;
+    snapshot.report.filter(|_| snapshot.state == State::Healthy)?.1.utilization()
+}
+
+impl From<Spread> for SpreadView {
+    fn from(spread: Spread) -> Self {
+        Self {
+            max_over_mean: spread.max_over_mean,
+            max_over_min: Some(spread.max_over_min).filter(|ratio| ratio.is_finite()),
+            waste: spread.waste,
+        }
+    }
 }
 
 impl BackendView {
     /// A backend of `cluster`.
-    pub(crate) fn of(view: &client::BackendView, cluster: &client::ClusterView) -> Self {
+    pub(crate) fn of(view: &client::BackendView, cluster: &client::ClusterSummary) -> Self {
         let now = cluster.at;
         let client::BackendView { backend, locality, snapshot, counts } = view;
         let load = snapshot.report.map(|(_, load)| load);

@@ -515,13 +515,13 @@ async fn view_names_the_source_and_counts_over_all_sources() {
     let (lists, cluster) = following(plain_config(), &[first]).await;
     lists.send(fails()).unwrap();
     until(|| cluster.discovery().is_failing).await;
-    let view = cluster.view().discovery;
+    let view = cluster.view().summary.discovery;
     assert_eq!((view.kind, &*view.source, view.counts.errors), ("custom", "", 1));
     assert_eq!(&*view.last_error.unwrap().error, "the registry is unreachable");
     assert_eq!(view.backends, Census { ready: 1, ..Census::default() });
     // The same backends by another source are no change, but for the new one.
     cluster.follow(Fixed::new([first.address, second.address]));
-    let view = cluster.view().discovery;
+    let view = cluster.view().summary.discovery;
     assert_eq!((view.kind, view.is_failing, view.last_error), ("static", false, None));
     assert_eq!(view.counts, MergeCounts { added: 2, errors: 1, ..MergeCounts::default() });
     cluster.follow(Fixed::new([first.address, second.address]));

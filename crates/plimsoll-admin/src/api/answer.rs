@@ -73,7 +73,7 @@ impl Problem {
     }
 
     pub(super) fn no_cluster(name: &str, clusters: &[ClusterSnapshot]) -> Self {
-        let names: Vec<&str> = clusters.iter().map(|cluster| &*cluster.view.name).collect();
+        let names: Vec<&str> = clusters.iter().map(|cluster| &*cluster.view.summary.name).collect();
         let error = format!("there is no cluster {name:?}");
         Self::new(StatusCode::NOT_FOUND, error, format!("use one of: {}", names.join(", ")))
     }
@@ -99,7 +99,7 @@ impl Problem {
 
     pub(super) fn no_backend(address: &str, cluster: &ClusterSnapshot) -> Self {
         let addresses: Vec<String> = cluster.view.backends.iter().map(|each| each.backend.label().to_owned()).collect();
-        let error = format!("there is no backend {address:?} in cluster {:?}", cluster.view.name);
+        let error = format!("there is no backend {address:?} in cluster {:?}", cluster.view.summary.name);
         Self::new(StatusCode::NOT_FOUND, error, format!("use one of: {}", addresses.join(", ")))
     }
 }

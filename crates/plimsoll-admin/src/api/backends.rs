@@ -114,6 +114,6 @@ pub(super) async fn list(
     }
     let matching = backends.len();
     let shown = backends.into_iter().skip(offset).take(limit.unwrap_or(usize::MAX));
-    let backends = shown.map(|backend| BackendView::of(backend, &cluster)).collect();
+    let backends = shown.map(|backend| BackendView::of(backend, &cluster.summary)).collect();
     Ok(form.json(&Backends { cluster: name, matching, backends }))
 }

@@ -106,7 +106,7 @@ pub(super) async fn list(
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
     let cluster = find(&*fleet, &name)?.view;
-    let overrides = cluster.overrides.iter().map(OverrideShown::from).collect();
+    let overrides = cluster.summary.overrides.iter().map(OverrideShown::from).collect();
     Ok(form.json(&Listed { cluster: name, overrides }))
 }
 
@@ -233,7 +233,7 @@ async fn obey(fleet: Shared, form: Form, command: BackendOrder) -> Result<Respon
     warnings.extend(error.map(|error| format!("not saved yet, and lost if the process ends now: {error}")));
     Ok(form.json(&Changed {
         address: address.to_string(),
-        overrides: overrides_of(&cluster.view, address).iter().map(OverrideShown::from).collect(),
+        overrides: overrides_of(&cluster.view.summary, address).iter().map(OverrideShown::from).collect(),
         backend: view(&cluster, address),
         persistent: is_persistent,
         warnings,
@@ -242,7 +242,7 @@ async fn obey(fleet: Shared, form: Form, command: BackendOrder) -> Result<Respon
 
 fn view(cluster: &ClusterSnapshot, address: SocketAddr) -> Option<BackendView> {
     let member = cluster.view.backends.iter().find(|member| member.backend.address() == address)?;
-    Some(BackendView::of(member, &cluster.view))
+    Some(BackendView::of(member, &cluster.view.summary))
 }
 
 fn address(text: &str) -> Result<SocketAddr, Problem> {
@@ -299,7 +299,7 @@ fn known_speed(speed: f64) -> Result<Speed, Problem> {
 }
 
 fn known_locality(cluster: &ClusterSnapshot, name: &str) -> Result<(), Problem> {
-    let names: Vec<&str> = cluster.view.localities.iter().map(|locality| &*locality.name).collect();
+    let names: Vec<&str> = cluster.view.summary.localities.iter().map(|locality| &*locality.name).collect();
     if names.contains(&name) {
         return Ok(());
     }

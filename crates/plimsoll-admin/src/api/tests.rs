@@ -35,7 +35,7 @@ pub(crate) fn fleet() -> Still {
     let addresses =
         ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "[::1]:4"].map(|it| it.parse::<SocketAddr>().unwrap());
     let mut view = Cluster::new("web", ClusterConfig::default(), addresses).view();
-    view.at = Timestamp::from_nanos(100_000_000_000);
+    view.summary.at = Timestamp::from_nanos(100_000_000_000);
     let states = [
         (Health::Healthy, Reason::CheckPassed, 0.8),
         (Health::LameDuck, Reason::Reported, 0.1),
@@ -71,7 +71,7 @@ pub(crate) fn fleet() -> Still {
         counts.connections_closed = 3;
         counts.connections_failed = 1;
     }
-    view.discovery = DiscoveryView {
+    view.summary.discovery = DiscoveryView {
         kind: "file",
         source: "/etc/plimsoll/web.json".into(),
         freshness: Freshness::Fresh,
@@ -92,8 +92,8 @@ pub(crate) fn fleet() -> Still {
             empty: 47,
         },
     };
-    view.waiting = 24;
-    let counts = &mut view.counts;
+    view.summary.waiting = 24;
+    let counts = &mut view.summary.counts;
     counts.waited = 25;
     counts.saturated = 26;
     counts.preempted = 27;
@@ -112,15 +112,15 @@ pub(crate) fn fleet() -> Still {
         sum: Duration::from_secs(1),
         count: 91,
     };
-    for ((_, share), percent) in view.restraint.held.iter_mut().zip([0, 25, 50, 75]) {
+    for ((_, share), percent) in view.summary.restraint.held.iter_mut().zip([0, 25, 50, 75]) {
         *share = Ratio::from_percent(percent);
     }
-    view.restraint.budget_used = Ratio::ONE;
+    view.summary.restraint.budget_used = Ratio::ONE;
     let locality = |name: &str, locality, standing, requests| LocalityView {
         name: name.into(),
         snapshot: LocalitySnapshot { locality, standing, requests },
     };
-    view.localities = vec![
+    view.summary.localities = vec![
         locality(
             "near",
             Locality { backends: 3, healthy: 2, utilization: Some(0.75) },
@@ -241,7 +241,7 @@ impl Still {
     fn set(&self, cluster: &str, address: SocketAddr, state: Health, reason: Reason) -> Result<(), Missing> {
         let mut snapshot = self.snapshot.lock();
         let cluster =
-            snapshot.clusters.iter_mut().find(|known| *known.view.name == *cluster).ok_or(Missing::Cluster)?;
+            snapshot.clusters.iter_mut().find(|known| *known.view.summary.name == *cluster).ok_or(Missing::Cluster)?;
         if self.outside_subset == Some(address) {
             return Ok(());
         }
@@ -292,7 +292,7 @@ impl LiveSource for Still {
 
     fn live_cluster(&self, name: &str, rows: usize) -> Option<LiveClusterSnapshot> {
         let snapshot = self.snapshot();
-        let cluster = snapshot.clusters.iter().find(|cluster| *cluster.view.name == *name)?;
+        let cluster = snapshot.clusters.iter().find(|cluster| *cluster.view.summary.name == *name)?;
         Some(added_up(cluster, rows))
     }
 }
@@ -304,7 +304,7 @@ impl Fleet for Still {
 
     fn unserved(&self) -> Vec<Unserved> {
         let clusters = self.snapshot.lock().clusters.clone();
-        let unserved = clusters.iter().map(|cluster| &cluster.view).filter(|cluster| cluster.known == 0);
+        let unserved = clusters.iter().map(|cluster| &cluster.view.summary).filter(|cluster| cluster.known == 0);
         unserved.map(|cluster| Unserved::of(&cluster.name, &cluster.discovery)).collect()
     }
 
@@ -363,11 +363,11 @@ impl Fleet for Still {
 fn added_up(cluster: &ClusterSnapshot, rows: usize) -> LiveClusterSnapshot {
     let view = &cluster.view;
     let addresses = view.backends.iter().map(|backend| backend.backend.address());
-    let mut overview = Cluster::new(&view.name, ClusterConfig::default(), addresses).overview(0);
-    overview.at = view.at;
-    overview.counts = view.counts.clone();
-    overview.restraint = view.restraint;
-    overview.waiting = view.waiting;
+    let mut overview = Cluster::new(&view.summary.name, ClusterConfig::default(), addresses).overview(0);
+    overview.at = view.summary.at;
+    overview.counts = view.summary.counts.clone();
+    overview.restraint = view.summary.restraint;
+    overview.waiting = view.summary.waiting;
     overview.rows = view.backends.iter().take(rows).cloned().collect();
     LiveClusterSnapshot { overview, inbound: cluster.inbound.clone() }
 }
@@ -455,7 +455,7 @@ async fn cluster_shows_its_source_with_changes_by_hand_apart() {
     let still = fleet();
     let backend: SocketAddr = "127.0.0.1:9".parse().unwrap();
     let by_hand = |change| OverrideView { address: backend, change, remaining: None };
-    still.snapshot.lock().clusters[0].view.overrides =
+    still.snapshot.lock().clusters[0].view.summary.overrides =
         vec![by_hand(OverrideChange::Added(backend.into())), by_hand(OverrideChange::Drained)];
     let fleet: Arc<dyn Fleet> = Arc::new(still);
     let cluster = send(&fleet, "GET", "/api/v1/clusters/web", &[]).await.json();
@@ -515,7 +515,7 @@ async fn drain_and_undrain_answer_with_the_backend_as_it_is_then() {
 #[tokio::test]
 async fn a_backend_outside_the_subset_is_drained_and_the_answer_says_that_it_is_outside() {
     let mut still = Still { outside_subset: Some("127.0.0.1:5".parse().unwrap()), ..fleet() };
-    still.snapshot.get_mut().clusters[0].view.known = 5;
+    still.snapshot.get_mut().clusters[0].view.summary.known = 5;
     let fleet: Arc<dyn Fleet> = Arc::new(still);
     for (deed, reason, follows) in
         [("drain", "drained", "and none if it joins"), ("undrain", "undrained", "but requests if it joins")]
@@ -795,7 +795,7 @@ async fn ready_and_healthy_are_different_questions() {
 #[tokio::test]
 async fn cluster_without_backend_is_a_warning_beside_the_readiness() {
     let still = fleet();
-    still.snapshot.lock().clusters[0].view.known = 0;
+    still.snapshot.lock().clusters[0].view.summary.known = 0;
     let body = async |still: &Arc<Still>, headers: &[(&str, &str)]| {
         let fleet: Arc<dyn Fleet> = Arc::<Still>::clone(still);
         let answer = send(&fleet, "GET", "/readyz", headers).await;
@@ -806,7 +806,8 @@ async fn cluster_without_backend_is_a_warning_beside_the_readiness() {
     assert_eq!(body(&still, &[]).await, "ready\nwarning: cluster \"web\" has no backend: no such file\n");
     // Its name was made to lead here.
     assert_eq!(body(&still, &[("host", "evil.example:9900")]).await, "ready\n");
-    let set = |change: &dyn Fn(&mut DiscoveryView)| change(&mut still.snapshot.lock().clusters[0].view.discovery);
+    let set =
+        |change: &dyn Fn(&mut DiscoveryView)| change(&mut still.snapshot.lock().clusters[0].view.summary.discovery);
     set(&|view| (view.is_failing, view.backends) = (false, Census::default()));
     let file = "file /etc/plimsoll/web.json";
     let reason = async || {

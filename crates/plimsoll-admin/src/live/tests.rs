@@ -30,7 +30,7 @@ impl Clock<'_> {
         {
             let mut snapshot = self.fleet.snapshot.lock();
             let cluster = &mut snapshot.clusters[0];
-            cluster.view.at = cluster.view.at + Duration::from_secs(1);
+            cluster.view.summary.at = cluster.view.summary.at + Duration::from_secs(1);
             change(cluster);
         }
         self.fleet.page.tick(self.fleet, self.at);
@@ -67,8 +67,8 @@ fn live_shows_rates_of_the_last_ten_seconds() {
             critical.admitted.cost += 1.5;
             critical.shed[0].requests += 10;
             critical.shed[0].cost += 0.5;
-            cluster.view.counts.throttled[3] += 5;
-            cluster.view.counts.hedges.sent += 2;
+            cluster.view.summary.counts.throttled[3] += 5;
+            cluster.view.summary.counts.hedges.sent += 2;
         });
     }
     let live = clock.tick(|_| {});
@@ -92,9 +92,9 @@ fn cluster_without_a_gate_counts_requests_and_no_cost() {
     let mut clock = Clock { fleet: &fleet, at: 1_000.0 };
     for _ in 0..12 {
         clock.tick(|cluster| {
-            cluster.view.counts.offered[1] += 100;
-            cluster.view.counts.throttled[1] += 10;
-            cluster.view.counts.no_room[1] += 20;
+            cluster.view.summary.counts.offered[1] += 100;
+            cluster.view.summary.counts.throttled[1] += 10;
+            cluster.view.summary.counts.no_room[1] += 20;
         });
     }
     let live = fleet.page.live(&fleet, Some("web")).unwrap();
@@ -115,7 +115,7 @@ fn rates_begin_anew_when_a_gate_comes_with_a_reload() {
     let gate = fleet.snapshot.lock().clusters[0].inbound.take();
     let mut clock = Clock { fleet: &fleet, at: 1_000.0 };
     for _ in 0..12 {
-        clock.tick(|cluster| cluster.view.counts.offered[3] += 1_000);
+        clock.tick(|cluster| cluster.view.summary.counts.offered[3] += 1_000);
     }
     fleet.snapshot.lock().clusters[0].inbound = gate;
     clock.tick(|_| {});
@@ -133,7 +133,7 @@ fn changes_name_verdicts_backends_and_reloads_once() {
     assert_eq!(first.changes, [], "the state at the start is no change");
     clock.tick(|cluster| cluster.inbound.as_mut().unwrap().shedding.verdict = Verdict::UsersAffected);
     fleet.snapshot.lock().reloads_taken += 1;
-    clock.tick(|cluster| cluster.view.counts.transitions.push((Health::Ejected, Reason::SuccessRate, 400)));
+    clock.tick(|cluster| cluster.view.summary.counts.transitions.push((Health::Ejected, Reason::SuccessRate, 400)));
     let live = clock.tick(|_| {});
     let told: Vec<_> =
         live.changes.iter().map(|of| (of.kind.as_str(), of.subject.as_str(), of.text.as_str())).collect();
@@ -177,8 +177,8 @@ fn quantiles_are_within_their_bucket() {
     clock.tick(|_| {});
     let live = clock.tick(|cluster| {
         // 90 up to 1 ms, 10 up to 1 s.
-        cluster.view.counts.latency.buckets[3] += 90;
-        cluster.view.counts.latency.buckets[12] += 10;
+        cluster.view.summary.counts.latency.buckets[3] += 90;
+        cluster.view.summary.counts.latency.buckets[12] += 10;
     });
     let traffic = live.cluster.unwrap().traffic;
     let (p50, p99) = (traffic.p50_ms.unwrap(), traffic.p99_ms.unwrap());
@@ -190,7 +190,7 @@ fn history_keeps_ten_minutes() {
     let fleet = fleet();
     let mut clock = Clock { fleet: &fleet, at: 1_000.0 };
     for _ in 0..=MAX_SAMPLES + 5 {
-        clock.tick(|cluster| cluster.view.waiting += 1);
+        clock.tick(|cluster| cluster.view.summary.waiting += 1);
     }
     let first = fleet.page.first(&fleet, None).unwrap();
     let text = String::from_utf8(first.to_vec()).unwrap();
@@ -278,12 +278,12 @@ fn answer_has_twenty_kilobytes_at_most() {
         snapshot.clusters = (0..MAX_CLUSTERS_TESTED)
             .map(|i| {
                 let mut cluster = template.clone();
-                cluster.view.name = format!("cluster-of-twenty-{i:02}").into();
+                cluster.view.summary.name = format!("cluster-of-twenty-{i:02}").into();
                 cluster
             })
             .collect();
         let mut largest = Cluster::new("cluster-of-twenty-00", ClusterConfig::default(), many).view();
-        largest.counts = template.view.counts.clone();
+        largest.summary.counts = template.view.summary.counts.clone();
         for backend in &mut largest.backends {
             let report = template.view.backends[0].snapshot.report;
             backend.snapshot = plimsoll_core::BackendSnapshot { report, ..backend.snapshot.clone() };
@@ -305,7 +305,7 @@ fn answer_has_twenty_kilobytes_at_most() {
                     shed.cost += 0.123;
                 }
             }
-            cluster.view.counts.given_up.iter_mut().for_each(|count| *count += 123);
+            cluster.view.summary.counts.given_up.iter_mut().for_each(|count| *count += 123);
             cluster.inbound.as_mut().unwrap().shedding.verdict = Verdict::ALL[round % 4];
         });
     }

@@ -4,9 +4,9 @@ use super::text::Kind;
 use super::{Metric, Samples, Scrape};
 use crate::discovery::Changes;
 use crate::shedding;
-use crate::snapshot::InboundSnapshot;
-use crate::view::utilization_spread;
-use plimsoll::client::{BackendCounts, BackendView, ClusterView, NoRetryReason};
+use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
+use crate::view::{SpreadView, utilization_spread};
+use plimsoll::client::{BackendCounts, BackendView, ClusterSummary, NoRetryReason};
 use plimsoll::discover::{Census, Freshness, OverrideKind};
 use plimsoll_core::health::State;
 use plimsoll_core::shedding::{Summary, Verdict};
@@ -18,13 +18,22 @@ const BACKEND: &[&str] = &["cluster", "backend"];
 const LOCALITY: &[&str] = &["cluster", "locality"];
 
 /// A metric of each cluster.
-fn clusters(scrape: &Scrape, mut each: impl FnMut(&ClusterView)) {
-    scrape.snapshot.clusters.iter().for_each(|cluster| each(&cluster.view));
+fn clusters(scrape: &Scrape, mut each: impl FnMut(&ClusterSummary)) {
+    scrape.snapshot.clusters.iter().for_each(|cluster| each(&cluster.view.summary));
 }
 
 /// A metric of each backend, with its labels.
 fn backends(scrape: &Scrape, mut each: impl FnMut([&str; 2], &BackendView)) {
-    clusters(scrape, |c| c.backends.iter().for_each(|b| each([&c.name, b.backend.label()], b)));
+    for ClusterSnapshot { view, .. } in &scrape.snapshot.clusters {
+        view.backends.iter().for_each(|b| each([&view.summary.name, b.backend.label()], b));
+    }
+}
+
+/// A figure of the spread of each cluster's utilization.
+fn spreads(scrape: &Scrape, out: &mut Samples<'_, '_>, figure: impl Fn(SpreadView) -> Option<f64>) {
+    for ClusterSnapshot { view, .. } in &scrape.snapshot.clusters {
+        out.gauge(&[&view.summary.name], utilization_spread(&view.backends).and_then(&figure));
+    }
 }
 
 /// A metric of each locality, with its labels.
@@ -35,7 +44,7 @@ fn localities(scrape: &Scrape, mut each: impl FnMut([&str; 2], &LocalitySnapshot
 /// A metric of each gate.
 fn gates(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot)) {
     for cluster in &scrape.snapshot.clusters {
-        cluster.inbound.iter().for_each(|inbound| each(&cluster.view.name, inbound));
+        cluster.inbound.iter().for_each(|inbound| each(&cluster.view.summary.name, inbound));
     }
 }
 
@@ -632,23 +641,21 @@ pub(super) static CLUSTERS: &[Metric] = &[
         kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Spread: largest reported utilization of a healthy backend divided by the mean; 1 is even",
-        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).map(|spread| spread.max_over_mean))),
+        fill: |s, out| spreads(s, out, |spread| Some(spread.max_over_mean)),
     },
     Metric {
         name: "utilization_max_over_min_ratio",
         kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Spread: largest reported utilization of a healthy backend divided by the smallest; 1 is even",
-        fill: |s, out| {
-            clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).and_then(|spread| spread.max_over_min)));
-        },
+        fill: |s, out| spreads(s, out, |spread| spread.max_over_min),
     },
     Metric {
         name: "utilization_waste_backends",
         kind: Kind::Gauge,
         labels: CLUSTER,
         help: "Waste: capacity unused by the others when the most loaded healthy backend is full, in backends",
-        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).map(|spread| spread.waste))),
+        fill: |s, out| spreads(s, out, |spread| Some(spread.waste)),
     },
     Metric {
         name: "load_reports_total",

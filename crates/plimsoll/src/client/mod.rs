@@ -78,8 +78,8 @@ pub use self::backend::Backend;
 pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
 pub use self::cluster::{
-    BackendCounts, BackendView, Cluster, ClusterCounts, ClusterOverview, ClusterView, DiscoveryView, HedgeCounts,
-    Latencies, LocalityView, Notice, OverrideOutcome, OverrideView, Restraint, SourceFailure, Transition,
+    BackendCounts, BackendView, Cluster, ClusterCounts, ClusterOverview, ClusterSummary, ClusterView, DiscoveryView,
+    HedgeCounts, Latencies, LocalityView, Notice, OverrideOutcome, OverrideView, Restraint, SourceFailure, Transition,
 };
 pub use self::config::{
     Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,

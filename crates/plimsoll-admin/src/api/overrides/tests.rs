@@ -198,7 +198,7 @@ async fn answer_warns_when_no_backend_is_left_or_nothing_is_saved() {
 async fn overrides_are_shown_with_their_backends_and_in_a_list() {
     let still = fleet();
     let of = |address: &str, change, remaining| OverrideView { address: address.parse().unwrap(), change, remaining };
-    still.snapshot.lock().clusters[0].view.overrides = vec![
+    still.snapshot.lock().clusters[0].view.summary.overrides = vec![
         of("127.0.0.1:1", OverrideChange::Weight(weight(0.5)), minutes(10)),
         of("127.0.0.1:1", OverrideChange::Drained, None),
         of("127.0.0.1:8", OverrideChange::Removed, None),

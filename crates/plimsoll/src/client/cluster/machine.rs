@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -146,6 +147,8 @@ pub(super) struct News {
 
 struct Member {
     id: BackendId,
+    /// The number of members that were added before it.
+    serial: u64,
     backend: Arc<Backend>,
     counts: BackendCounts,
     silence: Silence,
@@ -155,6 +158,8 @@ pub(super) struct Machine {
     pub(super) balancer: Balancer,
     pub(super) rng: Pcg64Mcg,
     members: Vec<Option<Member>>,
+    /// Members that were ever added.
+    members_added: u64,
     membership: Membership,
     events: Vec<(Timestamp, Event)>,
     pub(super) config: Arc<ClusterConfig>,
@@ -185,6 +190,7 @@ impl Machine {
             balancer: Balancer::new(config.machine()),
             rng: Pcg64Mcg::seed_from_u64(seed),
             members: Vec::new(),
+            members_added: 0,
             membership,
             events: Vec::new(),
             throttle: Throttle::new(now, config.throttle),
@@ -449,7 +455,9 @@ impl Machine {
                 self.members.resize_with(id.slot() + 1, || None);
             }
             let (backend, counts) = (Arc::new(Backend::new(endpoint)), BackendCounts::default());
-            self.members[id.slot()] = Some(Member { id, backend, counts, silence: Silence::default() });
+            let serial = self.members_added;
+            self.members_added += 1;
+            self.members[id.slot()] = Some(Member { id, serial, backend, counts, silence: Silence::default() });
         }
     }
 
@@ -487,11 +495,22 @@ impl Machine {
     }
 
     pub(super) fn view(&self, now: Timestamp) -> Vec<BackendView> {
-        let members = self.members.iter().flatten();
         // Of ten thousand they are 3 MB: without growth, and without a list between.
         let mut views = Vec::with_capacity(self.members.len());
-        views.extend(members.filter_map(|member| self.view_of(self.balancer.snapshot_of(now, member.id)?)));
+        self.view_part(now, 0..self.members.len(), self.members_added, &mut views);
         views
+    }
+
+    /// Appends the members in these slots that were among the first `added`.
+    pub(super) fn view_part(&self, now: Timestamp, slots: Range<usize>, added: u64, views: &mut Vec<BackendView>) {
+        let (begin, end) = (slots.start.min(self.members.len()), slots.end.min(self.members.len()));
+        let members = self.members[begin..end].iter().flatten().filter(|member| member.serial < added);
+        views.extend(members.filter_map(|member| self.view_of(self.balancer.snapshot_of(now, member.id)?)));
+    }
+
+    /// Members that were ever added, those that were removed again included.
+    pub(super) fn members_added(&self) -> u64 {
+        self.members_added
     }
 
     pub(super) fn view_of(&self, snapshot: BackendSnapshot) -> Option<BackendView> {

@@ -50,7 +50,7 @@ pub use self::overrides::{OverrideOutcome, OverrideView};
 pub use self::overview::{ClusterOverview, Transition};
 pub use self::source_log::SourceFailure;
 pub use self::tally::{BackendCounts, ClusterCounts, HedgeCounts, Latencies};
-pub use self::view::ClusterView;
+pub use self::view::{ClusterSummary, ClusterView};
 pub(crate) use self::wait::NoTurn;
 use super::backend::Backend;
 use super::config::ClusterConfig;
