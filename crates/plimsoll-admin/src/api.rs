@@ -10,7 +10,6 @@ mod process;
 mod tap;
 
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -24,7 +23,6 @@ use axum::response::{IntoResponse, Response};
 use plimsoll::discover::OverrideCommand;
 use plimsoll_core::health::Reason;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
 
 use self::answer::{Form, Problem};
 use self::client::Client;
@@ -32,8 +30,7 @@ use self::index::PAGES;
 use crate::explain::Wanted;
 use crate::fleet::{BackendOrder, Fleet};
 use crate::host;
-use crate::metrics::text::Parts as MetricParts;
-use crate::metrics::{self, Scrape};
+use crate::metrics::{Encoder, Scrape};
 use crate::page;
 use crate::readiness::Readiness;
 use crate::shedding::{SheddingView, Windows};
@@ -115,29 +112,16 @@ fn is_foreign(request: &Request) -> bool {
     http.or(https) != header(HOST)
 }
 
-/// Metrics leave in parts, as fast as they are read: see [`metrics::text`]. A thread of its own waits for a slow
-/// reader.
+/// Metrics leave in parts, each written when the connection can take it: see [`Encoder`]. Requests that share the
+/// thread have their turn between two parts.
 async fn metrics(State(fleet): State<Shared>) -> Response {
-    let (readiness, backends) = (fleet.readiness(), fleet.backend_metrics());
-    let scrape = Scrape { readiness, snapshot: fleet.snapshot(), backends };
-    let (parts, read) = mpsc::channel(1);
-    tokio::task::spawn_blocking(move || {
-        // A reader that goes away has no need of the rest.
-        let _ = metrics::encode(&scrape, &mut Sent(parts));
+    let backends = fleet.backend_metrics();
+    let scrape = Scrape { readiness: fleet.readiness(), snapshot: fleet.scrape(backends), backends };
+    let parts = futures_util::stream::unfold(Encoder::new(scrape), async |mut encoder| {
+        tokio::task::yield_now().await;
+        Some((Ok::<_, Infallible>(Bytes::from(encoder.next()?)), encoder))
     });
-    let read =
-        futures_util::stream::unfold(read, async |mut read| Some((Ok::<_, Infallible>(read.recv().await?), read)));
-    ([(CONTENT_TYPE, OPEN_METRICS)], Body::from_stream(read)).into_response()
-}
-
-/// Parts that are sent to the connection.
-struct Sent(mpsc::Sender<Bytes>);
-
-impl MetricParts for Sent {
-    fn take(&mut self, part: &mut Vec<u8>) -> fmt::Result {
-        let empty = Vec::with_capacity(part.capacity());
-        self.0.blocking_send(std::mem::replace(part, empty).into()).map_err(|_| fmt::Error)
-    }
+    ([(CONTENT_TYPE, OPEN_METRICS)], Body::from_stream(parts)).into_response()
 }
 
 /// The status is for probes, which ask under any name. The lines are for people, and name files and hosts: a web page that

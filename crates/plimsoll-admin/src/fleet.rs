@@ -10,8 +10,8 @@ use crate::control::{Control, Declined};
 use crate::discovery::Unserved;
 use crate::explain::{Explained, Wanted};
 use crate::live::LiveSource;
-use crate::metrics::BackendMetrics;
-use crate::snapshot::FleetSnapshot;
+use crate::metrics::figures::{BackendFigures, BackendMetrics, ClusterScrape};
+use crate::snapshot::{ClusterSnapshot, FleetSnapshot};
 use crate::tap::Tap;
 
 /// Clusters of backends, as seen and switched from outside.
@@ -26,6 +26,16 @@ pub trait Fleet: LiveSource {
     /// Everything as it is now. Called once per request to the API; may take locks for as long as a
     /// copy takes.
     fn snapshot(&self) -> FleetSnapshot;
+
+    /// Everything that metrics show as it is now. Backends are many, so a fleet of more than a few reads them in
+    /// parts ([`Cluster::view_in_parts`](plimsoll::client::Cluster::view_in_parts)).
+    fn scrape(&self, metrics: BackendMetrics) -> FleetSnapshot<ClusterScrape> {
+        self.snapshot().map(|ClusterSnapshot { view, inbound }| {
+            let mut backends = BackendFigures::new(metrics);
+            backends.add(&view.backends);
+            ClusterScrape { summary: view.summary, backends, inbound }
+        })
+    }
 
     /// The metrics of single backends.
     fn backend_metrics(&self) -> BackendMetrics {

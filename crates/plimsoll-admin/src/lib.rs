@@ -1,6 +1,6 @@
 //! The admin API: metrics for machines, JSON for people and scripts, and the switch that drains a backend.
 //!
-//! It knows nothing of sockets to backends, locks or threads: whoever runs a fleet implements [`Fleet`], whose one
+//! It knows nothing of sockets to backends, locks or threads: whoever runs a fleet implements [`Fleet`], whose
 //! [`FleetSnapshot`] is all that both metrics and API are written from. So the two can never disagree, and a test
 //! needs no proxy.
 //!
@@ -93,8 +93,9 @@ pub use live::{
     LiveCustomer, LiveDemand, LiveFleetLimit, LiveGate, LivePage, LiveProcess, LiveSample, LiveShed, LiveSnapshot,
     LiveSource, LiveTraffic, LiveVerdict,
 };
-pub use metrics::text::{Kind as MetricKind, Parts as MetricParts, Whole as MetricsText, Writer as MetricWriter};
-pub use metrics::{BackendMetrics, Scrape, encode};
+pub use metrics::figures::{BackendFigures, BackendMetrics, ClusterScrape};
+pub use metrics::text::{Kind as MetricKind, Writer as MetricWriter};
+pub use metrics::{Encoder, Scrape};
 pub use readiness::Readiness;
 pub use serve::serve;
 pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};

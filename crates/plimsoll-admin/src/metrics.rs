@@ -5,58 +5,95 @@
 //! registered or counted here, so a request costs the proxy nothing for its metrics beyond the counts
 //! that it keeps anyway.
 
+mod backends;
 mod batch;
 mod clusters;
+pub(crate) mod figures;
 mod listeners;
 mod process;
-mod sums;
 pub(crate) mod text;
 
-use std::fmt;
+use std::array;
+use std::iter::Flatten;
 
 use plimsoll::client::Latencies;
 
-use self::sums::Sums;
-use self::text::{Kind, Parts, Writer};
+use self::backends::Section;
+use self::figures::{BackendMetrics, ClusterScrape};
+use self::text::{Kind, Writer};
 use crate::readiness::Readiness;
 use crate::snapshot::FleetSnapshot;
 
 /// The prefix of all names.
 const PREFIX: &str = "plimsoll_";
 
-/// Metrics of single backends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BackendMetrics {
-    /// Of each backend.
-    #[default]
-    All,
-    /// Sums over the backends of a cluster.
-    Aggregate,
+/// Size of a part, in bytes: small enough for the cache, and for the thread that also serves requests.
+const PART: usize = 64 << 10;
+/// Beyond the size of a part: samples that are written in one go, of 128 backends by result.
+const MAX_BEYOND: usize = 96 << 10;
+
+/// Writes all metrics in the OpenMetrics text format, in parts, each when it is asked for.
+///
+/// Ten thousand backends make an answer of 19 MB, which so needs no memory of its size. The connection asks for the
+/// parts itself: a thread that wrote them for another to send woke it, and was woken, for each.
+#[derive(Debug)]
+pub struct Encoder {
+    scrape: Scrape,
+    writer: Writer,
+    /// The metrics after the present one.
+    metrics: Metrics,
+    /// The metric whose head is written, and the samples to write next.
+    present: Option<(&'static Metric, Section)>,
+    is_ended: bool,
 }
 
-/// Writes all metrics in the OpenMetrics text format.
-///
-/// # Errors
-/// Nobody reads the parts any more.
-pub fn encode(scrape: &Scrape, parts: &mut dyn Parts) -> fmt::Result {
-    let mut writer = Writer::new(parts);
-    for metric in metrics() {
-        if !writer.is_read() {
-            break;
-        }
-        let is_of_backend = metric.labels.get(1) == Some(&"backend");
-        let is_summed = is_of_backend && scrape.backends == BackendMetrics::Aggregate;
-        if is_summed && !sums::is_additive(metric) {
-            continue;
-        }
-        let labels = if is_summed { sums::labels(metric) } else { metric.labels };
-        writer.begin(PREFIX, metric.name, metric.kind, labels, metric.help);
-        let sums = is_summed.then(Sums::default);
-        let mut samples = Samples { writer: &mut writer, sums };
-        (metric.fill)(scrape, &mut samples);
-        samples.finish();
+impl Encoder {
+    /// The text of these facts.
+    #[must_use]
+    pub fn new(scrape: Scrape) -> Self {
+        Self { scrape, writer: Writer::default(), metrics: metrics(), present: None, is_ended: false }
     }
-    writer.finish()
+
+    /// Writes some samples of the present metric, the head of the next one, or the end.
+    fn step(&mut self) {
+        if let Some((metric, section)) = self.present.take() {
+            (metric.fill)(&self.scrape, &mut Samples { writer: &mut self.writer, section });
+            if backends::is_of_backend(metric) {
+                self.present = section.next(&self.scrape).map(|section| (metric, section));
+            }
+        } else if let Some(metric) = self.metrics.next() {
+            self.begin(metric);
+        } else {
+            self.writer.end();
+            self.is_ended = true;
+        }
+    }
+
+    /// Writes the head of a metric, unless it is one of backends that has no sum.
+    fn begin(&mut self, metric: &'static Metric) {
+        let is_summed = self.scrape.backends == BackendMetrics::Aggregate && backends::is_of_backend(metric);
+        if is_summed && !backends::is_additive(metric) {
+            return;
+        }
+        let labels = if is_summed { backends::labels_of_sums(metric) } else { metric.labels };
+        self.writer.begin(PREFIX, metric.name, metric.kind, labels, metric.help);
+        self.present = Some((metric, Section::default()));
+    }
+}
+
+impl Iterator for Encoder {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        if self.is_ended {
+            return None;
+        }
+        self.writer.reserve(PART + MAX_BEYOND);
+        while self.writer.written() < PART && !self.is_ended {
+            self.step();
+        }
+        Some(self.writer.take())
+    }
 }
 
 /// The facts behind one answer with metrics.
@@ -65,43 +102,38 @@ pub struct Scrape {
     /// Whether the process accepts requests.
     pub readiness: Readiness,
     /// All of it.
-    pub snapshot: FleetSnapshot,
+    pub snapshot: FleetSnapshot<ClusterScrape>,
     /// The metrics of backends.
     pub backends: BackendMetrics,
 }
 
 /// One metric.
+#[derive(Debug)]
 struct Metric {
     /// Without the prefix.
     name: &'static str,
     kind: Kind,
     labels: &'static [&'static str],
     help: &'static str,
-    fill: fn(&Scrape, &mut Samples<'_, '_>),
+    fill: fn(&Scrape, &mut Samples<'_>),
 }
 
 /// The samples of one metric, on their way to the text.
-struct Samples<'w, 'p> {
-    writer: &'w mut Writer<'p>,
-    /// Sums over backends, instead of a sample for each.
-    sums: Option<Sums>,
+struct Samples<'w> {
+    writer: &'w mut Writer,
+    /// The backends, in a metric of each.
+    section: Section,
 }
 
-impl Samples<'_, '_> {
+impl Samples<'_> {
     /// A sample of a counter of whole things, its labels in the order of the metric's.
     fn count(&mut self, labels: &[&str], count: u64) {
-        match &mut self.sums {
-            Some(sums) => sums.add(labels, count as f64, self.writer),
-            None => self.writer.count(labels, count),
-        }
+        self.writer.count(labels, count);
     }
 
     /// A sample of a counter of a quantity, such as seconds.
     fn quantity(&mut self, labels: &[&str], quantity: f64) {
-        match &mut self.sums {
-            Some(sums) => sums.add(labels, quantity, self.writer),
-            None => self.writer.quantity(labels, quantity),
-        }
+        self.writer.quantity(labels, quantity);
     }
 
     /// A sample of a gauge. A value that is not known is left out rather than written as zero.
@@ -115,24 +147,26 @@ impl Samples<'_, '_> {
         let bounds = Latencies::BOUNDS.into_iter().chain([f64::INFINITY]);
         self.writer.histogram(labels, latencies.sum.as_secs_f64(), bounds.zip(latencies.buckets));
     }
-
-    fn finish(self) {
-        if let Some(sums) = self.sums {
-            sums.write(self.writer);
-        }
-    }
 }
 
+/// Goes through the metrics of all tables.
+type Metrics = Flatten<array::IntoIter<&'static [Metric], 4>>;
+
 /// All metrics: first where requests come in, then where they go, then the process.
-fn metrics() -> impl Iterator<Item = &'static Metric> {
+fn metrics() -> Metrics {
     [listeners::LISTENERS, batch::BATCH, clusters::CLUSTERS, process::PROCESS].into_iter().flatten()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
+    use std::net::SocketAddr;
     use std::path::Path;
 
+    use plimsoll::client::{Cluster, ClusterConfig};
+
+    use super::figures::BackendFigures;
     use super::*;
     use crate::api::tests::fleet;
     use crate::fleet::Fleet as _;
@@ -142,10 +176,8 @@ mod tests {
     }
 
     fn scrape_of(backends: BackendMetrics) -> String {
-        let scrape = Scrape { readiness: Readiness::Ready, snapshot: fleet().snapshot(), backends };
-        let mut whole = text::Whole::default();
-        encode(&scrape, &mut whole).unwrap();
-        String::from_utf8(whole.0).unwrap()
+        let scrape = Scrape { readiness: Readiness::Ready, snapshot: fleet().scrape(backends), backends };
+        String::from_utf8(Encoder::new(scrape).flatten().collect()).unwrap()
     }
 
     #[test]
@@ -245,6 +277,35 @@ mod tests {
             text.contains(&format!("plimsoll_backend_utilization_ratio{{cluster=\"web\",backend=\"{backend}\"}}"))
         };
         assert!(has("127.0.0.1:1") && !has("[::1]:4"), "{text}");
+    }
+
+    #[test]
+    fn parts_are_bounded_and_keep_samples_of_a_metric_together() {
+        for (backends, is_long) in [(BackendMetrics::All, true), (BackendMetrics::Aggregate, false)] {
+            let addresses = (0..2_000_u32).map(|i| SocketAddr::from(([127, 1, (i >> 8) as u8, i as u8], 65_000)));
+            let mut snapshot = fleet().scrape(backends);
+            for (name, count) in [("none", 0), ("some", 300), ("many", 2_000)] {
+                let cluster = Cluster::new(name, ClusterConfig::default(), addresses.clone().take(count));
+                let mut figures = BackendFigures::new(backends);
+                let summary = cluster.view_in_parts(|part| figures.add(part));
+                snapshot.clusters.push(ClusterScrape { summary, backends: figures, inbound: None });
+            }
+            let parts: Vec<Vec<u8>> =
+                Encoder::new(Scrape { readiness: Readiness::Ready, snapshot, backends }).collect();
+            assert!(parts.iter().all(|part| !part.is_empty() && part.len() <= PART + MAX_BEYOND));
+            assert_eq!(parts.len() > 10, is_long, "{}", parts.len());
+            let text = String::from_utf8(parts.concat()).unwrap();
+            let mut families: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+            let count = families.len();
+            families.sort_unstable();
+            families.dedup();
+            assert_eq!(families.len(), count, "each once");
+            for (cluster, count) in [("none", 0), ("some", 300), ("many", 2_000), ("web", 4)] {
+                let begin = format!("plimsoll_failures_total{{cluster=\"{cluster}\"");
+                let samples: BTreeSet<&str> = text.lines().filter(|line| line.starts_with(&begin)).collect();
+                assert_eq!(samples.len(), if is_long { count } else { count.min(1) }, "{cluster}");
+            }
+        }
     }
 
     /// A dashboard that sums over backends shows the same for both settings.

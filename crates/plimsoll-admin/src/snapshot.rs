@@ -12,11 +12,11 @@ use plimsoll_core::admit::AdmissionConfig;
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
 
-/// A whole fleet.
-#[derive(Clone, Debug, Default)]
-pub struct FleetSnapshot {
+/// A whole fleet, with this of each cluster.
+#[derive(Clone, Debug)]
+pub struct FleetSnapshot<C = ClusterSnapshot> {
     /// Its clusters.
-    pub clusters: Vec<ClusterSnapshot>,
+    pub clusters: Vec<C>,
     /// Where its requests come in.
     pub listeners: Vec<ListenerSnapshot>,
     /// Configurations that came into force after the first.
@@ -31,6 +31,40 @@ pub struct FleetSnapshot {
     pub pressure: PressureSnapshot,
     /// Answers that are kept to be given again.
     pub stale_answers: StaleSnapshot,
+}
+
+impl<C> Default for FleetSnapshot<C> {
+    fn default() -> Self {
+        Self {
+            clusters: Vec::new(),
+            listeners: Vec::new(),
+            reloads_taken: 0,
+            reloads_refused: 0,
+            access_log_dropped: 0,
+            traces: TracesSnapshot::default(),
+            pressure: PressureSnapshot::default(),
+            stale_answers: StaleSnapshot::default(),
+        }
+    }
+}
+
+impl<C> FleetSnapshot<C> {
+    /// The same with something else of each cluster.
+    pub(crate) fn map<D>(self, cluster: impl FnMut(C) -> D) -> FleetSnapshot<D> {
+        let clusters = self.clusters.into_iter().map(cluster).collect();
+        let Self { listeners, reloads_taken, reloads_refused, access_log_dropped, traces, .. } = self;
+        let (pressure, stale_answers) = (self.pressure, self.stale_answers);
+        FleetSnapshot {
+            clusters,
+            listeners,
+            reloads_taken,
+            reloads_refused,
+            access_log_dropped,
+            traces,
+            pressure,
+            stale_answers,
+        }
+    }
 }
 
 /// Spans for a collector.

@@ -3,7 +3,7 @@
 //! Customers are many, so each metric of a customer is for the [`TOP`] with the highest demand. Groups have metrics of
 //! their own: a sum over customers has no request twice.
 
-use plimsoll_admin::{MetricKind, MetricWriter, MetricsText};
+use plimsoll_admin::{MetricKind, MetricWriter};
 use plimsoll_core::Criticality;
 use plimsoll_core::quota::Cut;
 
@@ -20,8 +20,7 @@ const PREFIX: &str = "plimsoll_quota_";
 
 /// All metrics.
 pub(crate) fn encode(services: &Services, tls: Option<&Ports>) -> Vec<u8> {
-    let mut text = MetricsText::default();
-    let mut writer = MetricWriter::new(&mut text);
+    let mut writer = MetricWriter::default();
     let scrape = Scrape::of(services);
     for metric in METRICS {
         writer.begin(PREFIX, metric.name, metric.kind, metric.labels, metric.help);
@@ -41,8 +40,7 @@ pub(crate) fn encode(services: &Services, tls: Option<&Ports>) -> Vec<u8> {
     for (failure, count) in tls.map(Ports::failed).unwrap_or_default() {
         writer.count(&[failure.name()], count);
     }
-    writer.finish().expect("a text in memory takes all parts");
-    text.0
+    writer.finish()
 }
 
 /// A service at one time.

@@ -13,7 +13,7 @@ fn batches(scrape: &Scrape, mut each: impl FnMut(&str, &BatchSnapshot)) {
     }
 }
 
-fn gauges(scrape: &Scrape, out: &mut Samples<'_, '_>, value: impl Fn(&BatchSnapshot) -> Option<f64>) {
+fn gauges(scrape: &Scrape, out: &mut Samples<'_>, value: impl Fn(&BatchSnapshot) -> Option<f64>) {
     batches(scrape, |listener, batch| out.gauge(&[listener], value(batch)));
 }
 

@@ -1,17 +1,16 @@
 //! Clusters and their backends, in the order in which a request meets what is counted.
 
 use super::text::Kind;
-use super::{Metric, Samples, Scrape};
+use super::{Metric, Samples, Scrape, backends};
 use crate::discovery::Changes;
 use crate::shedding;
-use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
-use crate::view::{SpreadView, utilization_spread};
-use plimsoll::client::{BackendCounts, BackendView, ClusterSummary, NoRetryReason};
+use crate::snapshot::InboundSnapshot;
+use crate::view::SpreadView;
+use plimsoll::client::{ClusterSummary, NoRetryReason};
 use plimsoll::discover::{Census, Freshness, OverrideKind};
-use plimsoll_core::health::State;
 use plimsoll_core::shedding::{Summary, Verdict};
 use plimsoll_core::signal::Signal;
-use plimsoll_core::{Criticality, LoadReport, LocalitySnapshot, Rejection, Speed};
+use plimsoll_core::{Criticality, LocalitySnapshot, Rejection};
 
 const CLUSTER: &[&str] = &["cluster"];
 const BACKEND: &[&str] = &["cluster", "backend"];
@@ -19,20 +18,13 @@ const LOCALITY: &[&str] = &["cluster", "locality"];
 
 /// A metric of each cluster.
 fn clusters(scrape: &Scrape, mut each: impl FnMut(&ClusterSummary)) {
-    scrape.snapshot.clusters.iter().for_each(|cluster| each(&cluster.view.summary));
-}
-
-/// A metric of each backend, with its labels.
-fn backends(scrape: &Scrape, mut each: impl FnMut([&str; 2], &BackendView)) {
-    for ClusterSnapshot { view, .. } in &scrape.snapshot.clusters {
-        view.backends.iter().for_each(|b| each([&view.summary.name, b.backend.label()], b));
-    }
+    scrape.snapshot.clusters.iter().for_each(|cluster| each(&cluster.summary));
 }
 
 /// A figure of the spread of each cluster's utilization.
-fn spreads(scrape: &Scrape, out: &mut Samples<'_, '_>, figure: impl Fn(SpreadView) -> Option<f64>) {
-    for ClusterSnapshot { view, .. } in &scrape.snapshot.clusters {
-        out.gauge(&[&view.summary.name], utilization_spread(&view.backends).and_then(&figure));
+fn spreads(scrape: &Scrape, out: &mut Samples<'_>, figure: impl Fn(SpreadView) -> Option<f64>) {
+    for cluster in &scrape.snapshot.clusters {
+        out.gauge(&[&cluster.summary.name], cluster.backends.spread().map(SpreadView::from).and_then(&figure));
     }
 }
 
@@ -44,32 +36,15 @@ fn localities(scrape: &Scrape, mut each: impl FnMut([&str; 2], &LocalitySnapshot
 /// A metric of each gate.
 fn gates(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot)) {
     for cluster in &scrape.snapshot.clusters {
-        cluster.inbound.iter().for_each(|inbound| each(&cluster.view.summary.name, inbound));
+        cluster.inbound.iter().for_each(|inbound| each(&cluster.summary.name, inbound));
     }
 }
 
 /// A count of a cluster by criticality.
-fn by_criticality(out: &mut Samples<'_, '_>, cluster: &str, counts: [u64; Criticality::ALL.len()]) {
+fn by_criticality(out: &mut Samples<'_>, cluster: &str, counts: [u64; Criticality::ALL.len()]) {
     for (criticality, count) in Criticality::ALL.into_iter().zip(counts) {
         out.count(&[cluster, criticality.name()], count);
     }
-}
-
-/// The latest load report of a backend.
-fn load(backend: &BackendView) -> Option<LoadReport> {
-    backend.snapshot.report.map(|(_, load)| load)
-}
-
-/// Each result of an attempt, with its count.
-fn by_result(counts: &BackendCounts) -> impl Iterator<Item = (&'static str, u64)> {
-    let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(counts.responses);
-    let others = [
-        ("cancelled", counts.cancelled),
-        ("connect-failed", counts.connect_failed),
-        ("broken", counts.broken),
-        ("timed-out", counts.timed_out),
-    ];
-    classes.chain(others)
 }
 
 /// A metric of each gate's shedding report.
@@ -456,18 +431,14 @@ pub(super) static CLUSTERS: &[Metric] = &[
         kind: Kind::Counter,
         labels: &["cluster", "backend", "result"],
         help: "Attempts by result: the class of the status, or the reason for no response",
-        fill: |s, out| {
-            backends(s, |[cluster, backend], b| {
-                by_result(&b.counts).for_each(|(result, count)| out.count(&[cluster, backend, result], count));
-            });
-        },
+        fill: |s, out| backends::results(s, out),
     },
     Metric {
         name: "failures_total",
         kind: Kind::Counter,
         labels: BACKEND,
         help: "Requests that count as failures for load balancing, by HTTP or gRPC status",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.snapshot.failures)),
+        fill: |s, out| backends::counts(s, out, |b| b.failures),
     },
     Metric {
         name: "further_attempts_total",
@@ -550,20 +521,14 @@ pub(super) static CLUSTERS: &[Metric] = &[
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Requests in flight at a backend",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, f64::from(b.snapshot.active))),
+        fill: |s, out| backends::gauges(s, out, |b| b.active as f64),
     },
     Metric {
         name: "backend_state",
         kind: Kind::Gauge,
         labels: &["cluster", "backend", "state"],
         help: "1 for the state of a backend, 0 for the others",
-        fill: |s, out| {
-            backends(s, |[cluster, backend], b| {
-                for state in State::ALL {
-                    out.gauge(&[cluster, backend, state.name()], f64::from(u8::from(state == b.snapshot.state)));
-                }
-            });
-        },
+        fill: |s, out| backends::states(s, out),
     },
     Metric {
         name: "backend_transitions_total",
@@ -590,51 +555,49 @@ pub(super) static CLUSTERS: &[Metric] = &[
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Share of requests that the policy intends for a backend, relative to the mean",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.snapshot.weight)),
+        fill: |s, out| backends::singles(s, out, |b| b.weight),
     },
     Metric {
         name: "backend_utilization_ratio",
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Utilization reported by a backend; 1 is full",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).and_then(|load| load.utilization()))),
+        fill: |s, out| backends::singles(s, out, |b| b.utilization),
     },
     Metric {
         name: "backend_qps",
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Requests per second reported by a backend, over all of its clients",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).map(|load| load.qps))),
+        fill: |s, out| backends::gauges(s, out, |b| b.qps),
     },
     Metric {
         name: "backend_eps",
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Failures per second reported by a backend, over all of its clients",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).map(|load| load.eps))),
+        fill: |s, out| backends::gauges(s, out, |b| b.eps),
     },
     Metric {
         name: "backend_speed_ratio",
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Speed of a backend's machine relative to the reference core, by its report or its source; no sample without either",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.speed().map(Speed::as_f64))),
+        fill: |s, out| backends::singles(s, out, |b| b.speed),
     },
     Metric {
         name: "backend_latency_seconds",
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Recent peak latency of a backend, which decays by half in 7 s; used by `peak-ewma`",
-        fill: |s, out| {
-            backends(s, |labels, b| out.gauge(&labels, b.snapshot.latency.map(|latency| latency.as_secs_f64())))
-        },
+        fill: |s, out| backends::singles(s, out, |b| b.latency),
     },
     Metric {
         name: "backend_error_ratio",
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Share of failures among recent requests to a backend",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.snapshot.error_share)),
+        fill: |s, out| backends::singles(s, out, |b| b.error_share),
     },
     Metric {
         name: "utilization_max_over_mean_ratio",
@@ -662,34 +625,34 @@ pub(super) static CLUSTERS: &[Metric] = &[
         kind: Kind::Counter,
         labels: BACKEND,
         help: "Load reports received",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.reports)),
+        fill: |s, out| backends::counts(s, out, |b| b.reports),
     },
     Metric {
         name: "malformed_load_reports_total",
         kind: Kind::Counter,
         labels: BACKEND,
         help: "Malformed load reports, ignored",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.malformed_reports)),
+        fill: |s, out| backends::counts(s, out, |b| b.malformed_reports),
     },
     Metric {
         name: "backend_connections",
         kind: Kind::Gauge,
         labels: BACKEND,
         help: "Open connections to a backend",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.counts.connections_open() as f64)),
+        fill: |s, out| backends::gauges(s, out, |b| b.connections as f64),
     },
     Metric {
         name: "backend_connections_opened_total",
         kind: Kind::Counter,
         labels: BACKEND,
         help: "Connections opened to a backend",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.connections_opened)),
+        fill: |s, out| backends::counts(s, out, |b| b.connections_opened),
     },
     Metric {
         name: "backend_connections_failed_total",
         kind: Kind::Counter,
         labels: BACKEND,
         help: "Failed attempts to connect to a backend",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.connections_failed)),
+        fill: |s, out| backends::counts(s, out, |b| b.connections_failed),
     },
 ];

@@ -13,7 +13,7 @@ fn listeners(scrape: &Scrape, mut each: impl FnMut(&ListenerSnapshot)) {
 }
 
 /// A count of each listener by reason or the like.
-fn by_reason(scrape: &Scrape, out: &mut Samples<'_, '_>, counts: impl Fn(&ListenerSnapshot) -> &[(&'static str, u64)]) {
+fn by_reason(scrape: &Scrape, out: &mut Samples<'_>, counts: impl Fn(&ListenerSnapshot) -> &[(&'static str, u64)]) {
     listeners(scrape, |l| counts(l).iter().for_each(|(reason, count)| out.count(&[&l.name, reason], *count)));
 }
 

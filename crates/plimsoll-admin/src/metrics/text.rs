@@ -1,17 +1,13 @@
-//! The OpenMetrics text format, written in parts.
+//! The OpenMetrics text format.
 //!
-//! Ten thousand backends make an answer of 19 MB. It is written in parts of some 128 KB, each of
-//! which leaves before the next one is made, so it needs no memory of its size. And it is written by
-//! hand: a library that formats each sample through traits and a list of labels took three times
-//! the CPU.
+//! It is written by hand: a library that formats each sample through traits and a list of labels
+//! took three times the CPU. The text can be taken in parts, so a long answer needs no memory of its
+//! size.
 //!
 //! Source: the OpenMetrics specification 1.0, "Text Format".
 
-use std::fmt;
-
-/// Size of a part, in bytes. Each one wakes the thread of the connection: parts of 32 KB took twice
-/// the CPU.
-const PART: usize = 128 << 10;
+/// `ryu` writes whole numbers below this in full, with `.0`.
+const MAX_WHOLE: u64 = 1 << 53;
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,45 +32,31 @@ impl Kind {
     }
 }
 
-/// Takes the parts, in order. An error ends the writing: nobody reads any more.
-pub trait Parts {
-    /// Takes a part, and leaves an empty buffer.
-    ///
-    /// # Errors
-    /// Nobody reads the parts any more.
-    fn take(&mut self, part: &mut Vec<u8>) -> fmt::Result;
+/// A value of a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Value {
+    /// Of a counter of whole things.
+    Count(u64),
+    /// Of a gauge. One that is not finite is unknown, and has no sample.
+    Gauge(f64),
 }
 
-/// All parts together, for answers of a bounded size.
-#[derive(Debug, Default)]
-pub struct Whole(pub Vec<u8>);
+/// The common beginning of samples, up to the value of their second label.
+pub(super) struct Opening(Vec<u8>);
 
-impl Parts for Whole {
-    fn take(&mut self, part: &mut Vec<u8>) -> fmt::Result {
-        self.0.append(part);
-        Ok(())
-    }
-}
+/// The common end of samples, after the value of their second label, up to the value of the sample.
+pub(super) struct Closing(Vec<u8>);
 
 /// Writes metrics.
-pub struct Writer<'p> {
-    parts: &'p mut dyn Parts,
+#[derive(Debug, Default)]
+pub struct Writer {
     buffer: Vec<u8>,
-    /// The first error. Nothing is written after it.
-    result: fmt::Result,
     /// The present metric's name with its prefix, and without the suffix of its kind.
     name: String,
-    kind: Kind,
     labels: &'static [&'static str],
 }
 
-impl<'p> Writer<'p> {
-    /// A writer without a metric yet.
-    pub fn new(parts: &'p mut dyn Parts) -> Self {
-        let buffer = Vec::with_capacity(PART + 1_024);
-        Self { parts, buffer, result: Ok(()), name: String::new(), kind: Kind::Gauge, labels: &[] }
-    }
-
+impl Writer {
     /// Begins a metric: its samples follow. `name` has the prefix of the program, and for a counter the
     /// suffix `_total`.
     pub fn begin(&mut self, prefix: &str, name: &str, kind: Kind, labels: &'static [&'static str], help: &str) {
@@ -82,7 +64,7 @@ impl<'p> Writer<'p> {
         self.name.clear();
         self.name.push_str(prefix);
         self.name.push_str(family);
-        (self.kind, self.labels) = (kind, labels);
+        self.labels = labels;
         for (keyword, text) in [("# HELP ", help), ("# TYPE ", kind.name())] {
             self.text(keyword);
             self.buffer.extend_from_slice(self.name.as_bytes());
@@ -93,12 +75,6 @@ impl<'p> Writer<'p> {
         if kind == Kind::Counter {
             self.name.push_str("_total");
         }
-    }
-
-    /// The kind of the present metric.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        self.kind
     }
 
     /// A sample of a counter of whole things.
@@ -134,20 +110,83 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// Ends the answer.
-    ///
-    /// # Errors
-    /// Nobody reads it any more.
-    pub fn finish(mut self) -> fmt::Result {
-        self.text("# EOF\n");
-        self.leave();
-        self.result
+    /// A sample with this value.
+    pub(super) fn value(&mut self, labels: &[&str], value: Value) {
+        match value {
+            Value::Count(count) => self.count(labels, count),
+            Value::Gauge(gauge) if gauge.is_finite() => self.quantity(labels, gauge),
+            Value::Gauge(_) => {}
+        }
     }
 
-    /// Whether somebody still reads.
+    /// The common beginning of samples of the present metric whose first label has this value, up to the
+    /// value of the second.
+    pub(super) fn opening(&self, first: &str) -> Opening {
+        let mut text = Vec::from(self.name.as_bytes());
+        for (label, before) in self.labels.iter().zip(["{", "\","]) {
+            text.extend_from_slice(before.as_bytes());
+            text.extend_from_slice(label.as_bytes());
+            text.extend_from_slice(b"=\"");
+            if before == "{" {
+                escape(&mut text, first);
+            }
+        }
+        Opening(text)
+    }
+
+    /// Their common end, from the value of the second label on. A third label has this value.
+    pub(super) fn closing(&self, third: Option<&str>) -> Closing {
+        let mut text = Vec::new();
+        for (label, value) in self.labels.iter().skip(2).zip(third) {
+            text.extend_from_slice(b"\",");
+            text.extend_from_slice(label.as_bytes());
+            text.extend_from_slice(b"=\"");
+            escape(&mut text, value);
+        }
+        text.extend_from_slice(b"\"} ");
+        Closing(text)
+    }
+
+    /// A sample whose second label has this value, escaped.
+    pub(super) fn line(&mut self, opening: &Opening, escaped: &[u8], closing: &Closing, value: Value) {
+        if matches!(value, Value::Gauge(gauge) if !gauge.is_finite()) {
+            return;
+        }
+        self.buffer.extend_from_slice(&opening.0);
+        self.buffer.extend_from_slice(escaped);
+        self.buffer.extend_from_slice(&closing.0);
+        match value {
+            Value::Count(count) => self.integer(count),
+            Value::Gauge(gauge) => self.float(gauge),
+        }
+        self.end_line();
+    }
+
+    /// Ends the answer, and returns what has not been taken of it.
     #[must_use]
-    pub fn is_read(&self) -> bool {
-        self.result.is_ok()
+    pub fn finish(mut self) -> Vec<u8> {
+        self.end();
+        self.buffer
+    }
+
+    /// Ends the answer.
+    pub(super) fn end(&mut self) {
+        self.text("# EOF\n");
+    }
+
+    /// Makes room for a part of this size, in bytes.
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        self.buffer.reserve(bytes);
+    }
+
+    /// Takes what has been written since the last call.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// Bytes that have not been taken.
+    pub(super) fn written(&self) -> usize {
+        self.buffer.len()
     }
 
     /// A sample up to its value.
@@ -177,26 +216,23 @@ impl<'p> Writer<'p> {
     }
 
     fn float(&mut self, value: f64) {
-        self.text(ryu::Buffer::new().format(value));
+        // Most gauges are whole: the same text, faster. Zero with a sign is left to `ryu`.
+        let whole = value as u64;
+        if whole < MAX_WHOLE && (whole as f64).to_bits() == value.to_bits() {
+            self.integer(whole);
+            self.text(".0");
+        } else {
+            self.text(ryu::Buffer::new().format(value));
+        }
     }
 
     fn end_line(&mut self) {
         self.buffer.push(b'\n');
-        if self.buffer.len() >= PART {
-            self.leave();
-        }
-    }
-
-    fn leave(&mut self) {
-        if self.result.is_ok() {
-            self.result = self.parts.take(&mut self.buffer);
-        }
-        self.buffer.clear();
     }
 }
 
 /// Writes a text with the characters escaped that would end it.
-fn escape(out: &mut Vec<u8>, text: &str) {
+pub(super) fn escape(out: &mut Vec<u8>, text: &str) {
     if text.bytes().all(|byte| byte != b'"' && byte != b'\\' && byte != b'\n') {
         out.extend_from_slice(text.as_bytes());
         return;
@@ -215,12 +251,10 @@ fn escape(out: &mut Vec<u8>, text: &str) {
 mod tests {
     use super::*;
 
-    fn written(write: impl FnOnce(&mut Writer<'_>)) -> String {
-        let mut whole = Whole::default();
-        let mut writer = Writer::new(&mut whole);
+    fn written(write: impl FnOnce(&mut Writer)) -> String {
+        let mut writer = Writer::default();
         write(&mut writer);
-        writer.finish().unwrap();
-        String::from_utf8(whole.0).unwrap()
+        String::from_utf8(writer.finish()).unwrap()
     }
 
     #[test]
@@ -259,28 +293,41 @@ p_seconds_bucket{le="+Inf",cluster="web"} 3
         assert!(text.contains("p_up{name=\"a\\\"} 1\\n\\\\b\"} 0.5\n"), "{text}");
     }
 
-    /// Counts the parts, and ends the reading after the second one.
-    #[derive(Default)]
-    struct Two(Vec<usize>);
-
-    impl Parts for Two {
-        fn take(&mut self, part: &mut Vec<u8>) -> fmt::Result {
-            self.0.push(part.len());
-            part.clear();
-            if self.0.len() < 2 { Ok(()) } else { Err(fmt::Error) }
+    #[test]
+    fn whole_gauges_are_written_as_any_other() {
+        let edge = MAX_WHOLE as f64;
+        for value in [0.0, -0.0, 1.0, -1.0, 0.5, 10.0, 123_456.0, 1e15, edge - 1.0, edge, edge * 2.0, 1e16, 1e22, 1e-7]
+        {
+            let text = written(|out| {
+                out.begin("p_", "up", Kind::Gauge, &[], "Up");
+                out.quantity(&[], value);
+            });
+            let expected = format!("\np_up {}\n", ryu::Buffer::new().format(value));
+            assert!(text.contains(&expected), "{value:?} in {text}");
         }
     }
 
+    const BACKEND: &[&str] = &["cluster", "backend"];
+    const STATE: &[&str] = &["cluster", "backend", "state"];
+
     #[test]
-    fn parts_are_bounded_and_end_with_their_reader() {
-        let mut parts = Two::default();
-        let mut writer = Writer::new(&mut parts);
-        writer.begin("p_", "requests_total", Kind::Counter, &["cluster"], "Requests");
-        for i in 0..10_000 {
-            writer.count(&["web"], i);
+    fn lines_are_the_samples_of_their_labels() {
+        for (labels, third) in [(BACKEND, None), (STATE, Some("a\"b"))] {
+            let values: Vec<&str> = ["we\"b", "[::1]:80"].into_iter().chain(third).collect();
+            let begin = |out: &mut Writer| out.begin("p_", "requests_total", Kind::Counter, labels, "Requests");
+            let samples = written(|out| {
+                begin(out);
+                out.count(&values, 7);
+                out.quantity(&values, 0.5);
+            });
+            let lines = written(|out| {
+                begin(out);
+                let (opening, closing) = (out.opening(values[0]), out.closing(third));
+                for value in [Value::Count(7), Value::Gauge(f64::NAN), Value::Gauge(0.5)] {
+                    out.line(&opening, values[1].as_bytes(), &closing, value);
+                }
+            });
+            assert_eq!(lines, samples);
         }
-        assert!(!writer.is_read());
-        assert_eq!(writer.finish(), Err(fmt::Error));
-        assert!(parts.0.iter().all(|part| *part < PART + 1_024) && parts.0.len() == 2, "{:?}", parts.0);
     }
 }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll::client::Cluster;
 use plimsoll_admin::{
-    BackendMetrics, BackendOrder, BatchSnapshot, ClusterSnapshot, Control, Declined, Explained, Fleet, FleetSnapshot,
-    InboundSnapshot, ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot, LiveSource, Missing, Obeyed,
-    Pending, PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot, Tap, TracesSnapshot,
-    Unserved, UpgradeView, Wanted,
+    BackendFigures, BackendMetrics, BackendOrder, BatchSnapshot, ClusterScrape, ClusterSnapshot, Control, Declined,
+    Explained, Fleet, FleetSnapshot, InboundSnapshot, ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot,
+    LiveSource, Missing, Obeyed, Pending, PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot,
+    Tap, TracesSnapshot, Unserved, UpgradeView, Wanted,
 };
 use plimsoll_proxy::{
     BatchListenerView, InboundView, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, PressureView, Proxy,
@@ -42,6 +42,45 @@ impl ProxyFleet {
             self.started.fetch_or(has_started, Ordering::Relaxed);
         }
         self.started.load(Ordering::Relaxed)
+    }
+
+    /// Everything as it is now, with this of each cluster and its gate.
+    fn snapshot_with<C>(&self, cluster: impl Fn(&Cluster, Option<InboundSnapshot>) -> C) -> FleetSnapshot<C> {
+        FleetSnapshot {
+            clusters: self
+                .proxy
+                .clusters()
+                .iter()
+                .map(|each| cluster(each, self.proxy.inbound(each.name()).map(inbound)))
+                .collect(),
+            listeners: self
+                .proxy
+                .listeners()
+                .into_iter()
+                .map(|listener| ListenerSnapshot {
+                    name: listener.name,
+                    connections: listener.connections,
+                    accepted: listener.accepted,
+                    waited: listener.waited,
+                    turned_away: listener.turned_away,
+                    failed_handshakes: listener.failed_handshakes,
+                    tls_handshakes: listener.tls_handshakes,
+                    waiting_handshakes: listener.waiting_handshakes,
+                    handshake_time: listener.handshake_time,
+                    ended: listener.ended,
+                    stalled_streams: listener.stalled_streams,
+                    refusals: listener.refusals,
+                    degraded: listener.degraded,
+                    batch: listener.batch.map(batch),
+                })
+                .collect(),
+            reloads_taken: self.proxy.reloads().taken(),
+            reloads_refused: self.proxy.reloads().refused(),
+            access_log_dropped: self.proxy.access_log_dropped(),
+            traces: traces(self.proxy.traces()),
+            pressure: pressure(self.proxy.pressure()),
+            stale_answers: stale_answers(self.proxy.stale_answers()),
+        }
     }
 
     fn added_up(&self, cluster: &Cluster, rows: usize) -> LiveClusterSnapshot {
@@ -114,44 +153,15 @@ impl Fleet for ProxyFleet {
     }
 
     fn snapshot(&self) -> FleetSnapshot {
-        FleetSnapshot {
-            clusters: self
-                .proxy
-                .clusters()
-                .iter()
-                .map(|each| ClusterSnapshot {
-                    view: each.view(),
-                    inbound: self.proxy.inbound(each.name()).map(inbound),
-                })
-                .collect(),
-            listeners: self
-                .proxy
-                .listeners()
-                .into_iter()
-                .map(|listener| ListenerSnapshot {
-                    name: listener.name,
-                    connections: listener.connections,
-                    accepted: listener.accepted,
-                    waited: listener.waited,
-                    turned_away: listener.turned_away,
-                    failed_handshakes: listener.failed_handshakes,
-                    tls_handshakes: listener.tls_handshakes,
-                    waiting_handshakes: listener.waiting_handshakes,
-                    handshake_time: listener.handshake_time,
-                    ended: listener.ended,
-                    stalled_streams: listener.stalled_streams,
-                    refusals: listener.refusals,
-                    degraded: listener.degraded,
-                    batch: listener.batch.map(batch),
-                })
-                .collect(),
-            reloads_taken: self.proxy.reloads().taken(),
-            reloads_refused: self.proxy.reloads().refused(),
-            access_log_dropped: self.proxy.access_log_dropped(),
-            traces: traces(self.proxy.traces()),
-            pressure: pressure(self.proxy.pressure()),
-            stale_answers: stale_answers(self.proxy.stale_answers()),
-        }
+        self.snapshot_with(|cluster, inbound| ClusterSnapshot { view: cluster.view(), inbound })
+    }
+
+    fn scrape(&self, metrics: BackendMetrics) -> FleetSnapshot<ClusterScrape> {
+        self.snapshot_with(|cluster, inbound| {
+            let mut backends = BackendFigures::new(metrics);
+            let summary = cluster.view_in_parts(|part| backends.add(part));
+            ClusterScrape { summary, backends, inbound }
+        })
     }
 
     fn backend_metrics(&self) -> BackendMetrics {
