@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::header::{HOST, USER_AGENT};
+use http::header::{HOST, REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use plimsoll_core::Criticality;
 use plimsoll_core::shedding::Label;
@@ -78,7 +78,8 @@ impl Entry {
         // Path and query. `CONNECT` has none, and `OPTIONS *` no slash.
         let path = uri.path_and_query().map(|path| path.as_str().as_bytes());
         // In the order of `Text`.
-        let texts = [authority, path, field(USER_AGENT), field(X_REQUEST_ID), field(TRACEPARENT), customer];
+        let [agent, id, trace_parent, referer] = [USER_AGENT, X_REQUEST_ID, TRACEPARENT, REFERER].map(field);
+        let texts = [authority, path, agent, id, trace_parent, customer, referer];
         let tls = peer.tls.as_ref();
         Self {
             at: SystemTime::now(),

@@ -1,6 +1,6 @@
-//! How an entry is written: as a JSON object, or for a person.
+//! How an entry is written: as a JSON object, for a person, or in the format `combined`.
 //!
-//! A client's text stands in quotes. Quotes, backslashes, control characters and the line ends of
+//! In the first two a client's text stands in quotes. Quotes, backslashes, control characters and the line ends of
 //! Unicode are escaped, bytes that are no UTF-8 replaced, and long texts cut. So no request can
 //! forge a line or a field, or control a terminal. Unknown fields are left out.
 
@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use http::Version;
 
+use super::combined;
 use super::entry::Entry;
 use super::texts::Text;
+use crate::config::LogFormat;
 use crate::printable::is_printable;
 
 /// Of a path with its query. Longer ones are attacks or tracking; the cut is marked.
@@ -22,14 +24,18 @@ pub(super) const MAX_TEXT: usize = 512;
 const CUT: &str = "…";
 
 /// Makes the line of `entry`, which took `duration`, and hands it to `take`.
-pub(super) fn with<T>(entry: &Entry, duration: Duration, human: bool, take: impl FnOnce(&str) -> T) -> T {
+pub(super) fn with<T>(entry: &Entry, duration: Duration, format: LogFormat, take: impl FnOnce(&str) -> T) -> T {
     thread_local! {
         /// Kept, so that a line costs no allocation.
         static LINE: RefCell<String> = const { RefCell::new(String::new()) };
     }
     LINE.with_borrow_mut(|line| {
         line.clear();
-        let written = if human { for_people(line, entry, duration) } else { json(line, entry, duration) };
+        let written = match format {
+            LogFormat::Json => json(line, entry, duration),
+            LogFormat::Human => for_people(line, entry, duration),
+            LogFormat::Combined => combined::write(line, entry),
+        };
         written.expect("writing to a string does not fail");
         take(line)
     })
@@ -229,7 +235,8 @@ mod tests {
     }
 
     fn line(entry: &Entry, human: bool) -> String {
-        with(entry, Duration::from_micros(12_034), human, str::to_owned)
+        let format = if human { LogFormat::Human } else { LogFormat::Json };
+        with(entry, Duration::from_micros(12_034), format, str::to_owned)
     }
 
     #[test]

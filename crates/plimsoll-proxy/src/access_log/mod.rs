@@ -8,6 +8,7 @@
 //!
 //! While it is off a request costs one branch ([`AccessLog::begin`]).
 
+mod combined;
 mod entry;
 mod line;
 mod queue;
@@ -15,7 +16,7 @@ mod texts;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -39,7 +40,7 @@ pub(crate) struct AccessLog(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     on: AtomicBool,
-    human: AtomicBool,
+    format: Format,
     sample: Sample,
     queue: Queue,
     has_writer: AtomicBool,
@@ -82,8 +83,8 @@ impl AccessLog {
         if !entry.is_logged || !self.0.on.load(Ordering::Relaxed) {
             return;
         }
-        let human = self.0.human.load(Ordering::Relaxed);
-        line::with(entry, entry.begun.elapsed(), human, |line| self.0.queue.push(line));
+        let format = self.0.format.load();
+        line::with(entry, entry.begun.elapsed(), format, |line| self.0.queue.push(line));
     }
 
     /// Opens the destination of `config`.
@@ -115,7 +116,7 @@ impl AccessLog {
             }
             return;
         };
-        self.0.human.store(format == config::LogFormat::Human, Ordering::Relaxed);
+        self.0.format.store(format);
         self.0.sample.set(sample);
         self.0.queue.switch_to(Some(output));
         self.0.on.store(true, Ordering::Relaxed);
@@ -139,6 +140,29 @@ impl AccessLog {
         let until = Instant::now() + patience;
         while self.0.queue.is_behind() && Instant::now() < until {
             tokio::time::sleep(FLUSH_LOOK).await;
+        }
+    }
+}
+
+/// The format in force, as a number.
+#[derive(Debug, Default)]
+struct Format(AtomicU8);
+
+impl Format {
+    fn store(&self, format: config::LogFormat) {
+        let number = match format {
+            config::LogFormat::Json => 0,
+            config::LogFormat::Human => 1,
+            config::LogFormat::Combined => 2,
+        };
+        self.0.store(number, Ordering::Relaxed);
+    }
+
+    fn load(&self) -> config::LogFormat {
+        match self.0.load(Ordering::Relaxed) {
+            1 => config::LogFormat::Human,
+            2 => config::LogFormat::Combined,
+            _ => config::LogFormat::Json,
         }
     }
 }
@@ -182,6 +206,16 @@ mod tests {
         }
         sample.set(Ratio::ZERO);
         assert_eq!(taken(1000), 0);
+    }
+
+    #[test]
+    fn the_format_in_force_is_the_one_set_last() {
+        let format = Format::default();
+        assert_eq!(format.load(), config::LogFormat::Json);
+        for each in [config::LogFormat::Human, config::LogFormat::Combined, config::LogFormat::Json] {
+            format.store(each);
+            assert_eq!(format.load(), each);
+        }
     }
 
     #[test]

@@ -61,10 +61,14 @@ pub enum LogFormat {
     Json,
     /// One line for a person.
     Human,
+    /// The format "combined" of Apache httpd and nginx, for their tools.
+    Combined,
 }
 
-const FORMAT: Choice<LogFormat> =
-    Choice { noun: "a format of the access log", names: &[("json", LogFormat::Json), ("human", LogFormat::Human)] };
+const FORMAT: Choice<LogFormat> = Choice {
+    noun: "a format of the access log",
+    names: &[("json", LogFormat::Json), ("human", LogFormat::Human), ("combined", LogFormat::Combined)],
+};
 
 impl LogPath {
     /// As the file names it.
