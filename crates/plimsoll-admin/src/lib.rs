@@ -100,8 +100,8 @@ pub use readiness::Readiness;
 pub use serve::serve;
 pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};
 pub use snapshot::{
-    BatchSnapshot, ClusterSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
-    TracesSnapshot,
+    BatchSnapshot, ClusterSnapshot, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot,
+    PressureSnapshot, StaleSnapshot, TracesSnapshot,
 };
 pub use tap::{Tap, Tapped};
 pub use view::{

@@ -8,6 +8,7 @@
 mod backends;
 mod batch;
 mod clusters;
+mod config;
 pub(crate) mod figures;
 mod listeners;
 mod process;
@@ -150,11 +151,11 @@ impl Samples<'_> {
 }
 
 /// Goes through the metrics of all tables.
-type Metrics = Flatten<array::IntoIter<&'static [Metric], 4>>;
+type Metrics = Flatten<array::IntoIter<&'static [Metric], 5>>;
 
 /// All metrics: first where requests come in, then where they go, then the process.
 fn metrics() -> Metrics {
-    [listeners::LISTENERS, batch::BATCH, clusters::CLUSTERS, process::PROCESS].into_iter().flatten()
+    [listeners::LISTENERS, batch::BATCH, clusters::CLUSTERS, config::CONFIG, process::PROCESS].into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -259,6 +260,9 @@ mod tests {
             "plimsoll_tls_handshake_seconds_total{listener=\"public\"} 1.5",
             "plimsoll_ended_connections_total{listener=\"public\",reason=\"resets\"} 1",
             "plimsoll_stalled_streams_total{listener=\"public\"} 5",
+            "plimsoll_certificate_expiry_timestamp_seconds{listener=\"public\",certificate=\"a.example\"} 1800000000.0",
+            "plimsoll_last_reload_successful 0.0",
+            "plimsoll_last_reload_timestamp_seconds 1700000000.5",
             "plimsoll_access_log_dropped_total 6",
             "plimsoll_trace_spans_total{result=\"queue-full\"} 2",
             "plimsoll_trace_limited_requests_total 3",

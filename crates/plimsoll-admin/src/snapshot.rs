@@ -3,7 +3,7 @@
 //! Clusters are the library's own views. The facts of the proxy are plain data. All counters start at
 //! the creation of their object and never fall.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use plimsoll::client::ClusterView;
 use plimsoll::system::MachineSpeed;
@@ -23,6 +23,8 @@ pub struct FleetSnapshot<C = ClusterSnapshot> {
     pub reloads_taken: u64,
     /// Configurations that were refused.
     pub reloads_refused: u64,
+    /// The last reload; `None` where there is no configuration to reload.
+    pub last_reload: Option<LastReloadSnapshot>,
     /// Lines of the access log that were dropped.
     pub access_log_dropped: u64,
     /// The fate of the spans of recorded requests.
@@ -40,6 +42,7 @@ impl<C> Default for FleetSnapshot<C> {
             listeners: Vec::new(),
             reloads_taken: 0,
             reloads_refused: 0,
+            last_reload: None,
             access_log_dropped: 0,
             traces: TracesSnapshot::default(),
             pressure: PressureSnapshot::default(),
@@ -52,19 +55,29 @@ impl<C> FleetSnapshot<C> {
     /// The same with something else of each cluster.
     pub(crate) fn map<D>(self, cluster: impl FnMut(C) -> D) -> FleetSnapshot<D> {
         let clusters = self.clusters.into_iter().map(cluster).collect();
-        let Self { listeners, reloads_taken, reloads_refused, access_log_dropped, traces, .. } = self;
+        let Self { listeners, reloads_taken, reloads_refused, last_reload, access_log_dropped, traces, .. } = self;
         let (pressure, stale_answers) = (self.pressure, self.stale_answers);
         FleetSnapshot {
             clusters,
             listeners,
             reloads_taken,
             reloads_refused,
+            last_reload,
             access_log_dropped,
             traces,
             pressure,
             stale_answers,
         }
     }
+}
+
+/// The last reload. The start counts as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastReloadSnapshot {
+    /// The file is in force.
+    pub is_taken: bool,
+    /// Its time.
+    pub at: SystemTime,
 }
 
 /// Spans for a collector.
@@ -161,6 +174,8 @@ pub struct ListenerSnapshot {
     pub tls_handshakes: Vec<(&'static str, u64)>,
     /// TLS handshakes that wait for their turn.
     pub waiting_handshakes: usize,
+    /// Certificates that clients are shown: the first name, and the last moment of validity.
+    pub certificates: Vec<(String, SystemTime)>,
     /// Time of threads that TLS handshakes took.
     pub handshake_time: Duration,
     /// Connections that the proxy ended because of what their client did or did not do, by reason.

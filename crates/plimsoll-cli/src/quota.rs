@@ -124,6 +124,7 @@ fn reload(server: &Server, started: &Config, file: Option<&Path>) {
             tracing::info!(file = %file.display(), "config reloaded");
         }
         Err(error) => {
+            server.refuse_reload();
             for problem in error.problems() {
                 let place = problem.position.map(|position| position.to_string());
                 let (path, reason, help) = (&problem.path, &problem.reason, &problem.help);

@@ -15,10 +15,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use plimsoll::client::Cluster;
+use plimsoll_config::{LastReload, ReloadOutcome};
 
 pub use self::ask::{SourceAnswer, ask_sources};
 pub use self::error::Error;
@@ -59,10 +60,11 @@ pub struct Proxy {
 }
 
 /// Configs taken and refused since the start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reloads {
     taken: AtomicU64,
     refused: AtomicU64,
+    last: LastReload,
 }
 
 impl Reloads {
@@ -78,9 +80,28 @@ impl Reloads {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// The last one, or the start.
+    #[must_use]
+    pub fn last(&self) -> (ReloadOutcome, SystemTime) {
+        self.last.get()
+    }
+
     /// A config was refused before it came to the proxy.
     pub fn refuse(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.count(ReloadOutcome::Refused);
+    }
+
+    fn started() -> Self {
+        Self { taken: AtomicU64::new(0), refused: AtomicU64::new(0), last: LastReload::started(SystemTime::now()) }
+    }
+
+    fn count(&self, outcome: ReloadOutcome) {
+        let count = match outcome {
+            ReloadOutcome::Taken => &self.taken,
+            ReloadOutcome::Refused => &self.refused,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.last.set(outcome, SystemTime::now());
     }
 }
 
@@ -158,7 +179,7 @@ impl Proxy {
             overriding: Mutex::default(),
             life: Life::new(),
             is_open: AtomicBool::new(false),
-            reloads: Reloads::default(),
+            reloads: Reloads::started(),
             access_log: AccessLog::default(),
             traces: Traces::default(),
             saver: Saver::start(),
@@ -197,10 +218,7 @@ impl Proxy {
         // The config in force says what runs, so that the next one is compared with that.
         config.keep_threads(self.running.lock().config.threads());
         let result = self.apply(Arc::new(config), &mut Sockets::default()).await;
-        match &result {
-            Ok(()) => self.reloads.taken.fetch_add(1, Ordering::Relaxed),
-            Err(_) => self.reloads.refused.fetch_add(1, Ordering::Relaxed),
-        };
+        self.reloads.count(if result.is_ok() { ReloadOutcome::Taken } else { ReloadOutcome::Refused });
         result
     }
 

@@ -12,7 +12,7 @@ use plimsoll::tls::ServerTls;
 use plimsoll_config::{Checker, Choice, ConfigError, DeTable, Effect, Flaw, Format, Read, number, quoted, table, text};
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::quota::{MAX_NAMED, OwnerConfig};
-use plimsoll_tls_config::{ClientCertificate, ClientName, ListenerTls, Reader};
+use plimsoll_tls_config::{CertificateExpiry, ClientCertificate, ClientName, ListenerTls, Reader};
 
 const OUTLOOK: Choice<Outlook> =
     Choice { noun: "an outlook", names: &[("optimistic", Outlook::Optimistic), ("pessimistic", Outlook::Pessimistic)] };
@@ -197,6 +197,8 @@ pub struct Config {
     root: Root,
     /// By the certificates of the files; `None`: without TLS.
     tls: Option<Arc<ServerTls>>,
+    /// The ends of those certificates.
+    expiries: Arc<[CertificateExpiry]>,
 }
 
 /// Equal when the settings are.
@@ -242,7 +244,8 @@ impl Config {
         if !problems.is_empty() {
             return Err(ConfigError::new(source, problems));
         }
-        Ok(Self { root, tls: material.map(|material| Arc::new(ServerTls::new(&material))) })
+        let expiries = material.as_ref().map(CertificateExpiry::of).unwrap_or_default();
+        Ok(Self { root, tls: material.map(|material| Arc::new(ServerTls::new(&material))), expiries })
     }
 
     /// The settings of another configuration that need a restart.
@@ -298,6 +301,11 @@ impl Config {
     #[must_use]
     pub fn tls(&self) -> Option<&Arc<ServerTls>> {
         self.tls.as_ref()
+    }
+
+    /// The ends of the certificates that clients are shown; none without TLS.
+    pub(crate) fn certificate_expiries(&self) -> &Arc<[CertificateExpiry]> {
+        &self.expiries
     }
 
     /// Names in certificates of clients that may change limits.

@@ -3,9 +3,13 @@
 //! Customers are many, so each metric of a customer is for the [`TOP`] with the highest demand. Groups have metrics of
 //! their own: a sum over customers has no request twice.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use plimsoll_admin::{MetricKind, MetricWriter};
+use plimsoll_config::ReloadOutcome;
 use plimsoll_core::Criticality;
 use plimsoll_core::quota::Cut;
+use plimsoll_tls_config::CertificateExpiry;
 
 use crate::name::Kind;
 use crate::service::{Counts, CustomerView};
@@ -39,6 +43,17 @@ pub(crate) fn encode(services: &Services, tls: Option<&Ports>) -> Vec<u8> {
     writer.begin(PREFIX, name, MetricKind::Counter, &["reason"], help);
     for (failure, count) in tls.map(Ports::failed).unwrap_or_default() {
         writer.count(&[failure.name()], count);
+    }
+    let (name, help) = CERTIFICATE_EXPIRY;
+    writer.begin(PREFIX, name, MetricKind::Gauge, &["certificate"], help);
+    for CertificateExpiry { name, not_after } in tls.map(Ports::expiries).iter().flat_map(|expiries| expiries.iter()) {
+        writer.quantity(&[name], unix_seconds(*not_after));
+    }
+    let (outcome, at) = services.last_reload.get();
+    let is_taken = f64::from(u8::from(outcome == ReloadOutcome::Taken));
+    for ((name, help), value) in LAST_RELOAD.into_iter().zip([is_taken, unix_seconds(at)]) {
+        writer.begin(PREFIX, name, MetricKind::Gauge, &[], help);
+        writer.quantity(&[], value);
     }
     writer.finish()
 }
@@ -254,6 +269,22 @@ fn by_name(of: &[CustomerView], value: impl Fn(&CustomerView) -> Option<f64>) ->
 const FAILED_HANDSHAKES: (&str, &str) =
     ("failed_handshakes_total", "TLS connections that ended before their first request, at both addresses");
 
+/// The ends of the certificates at both addresses.
+const CERTIFICATE_EXPIRY: (&str, &str) = (
+    "certificate_expiry_timestamp_seconds",
+    "Unix time at which a certificate shown to tasks and operators expires, by its first name",
+);
+/// The last reload: its outcome, and its time.
+const LAST_RELOAD: [(&str, &str); 2] = [
+    ("last_reload_successful", "1 if the last reload was taken, or there was none; 0 if it was refused"),
+    ("last_reload_timestamp_seconds", "Unix time of the last reload, taken or refused; else of the start"),
+];
+
+/// Seconds since the Unix epoch. An earlier time is 0.
+fn unix_seconds(at: SystemTime) -> f64 {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -276,6 +307,11 @@ mod tests {
                 "| `plimsoll_quota_{}` | counter | `reason` | {} |",
                 FAILED_HANDSHAKES.0, FAILED_HANDSHAKES.1
             )])
+            .chain([format!(
+                "| `plimsoll_quota_{}` | gauge | `certificate` | {} |",
+                CERTIFICATE_EXPIRY.0, CERTIFICATE_EXPIRY.1
+            )])
+            .chain(LAST_RELOAD.map(|(name, help)| format!("| `plimsoll_quota_{name}` | gauge |  | {help} |")))
             .collect();
         assert_eq!(documented, expected, "docs/quotas.md should hold:\n{}", expected.join("\n"));
     }

@@ -12,6 +12,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use parking_lot::{Mutex, RwLock};
 use plimsoll::server::{DrainConfig, DrainEnd, Lifecycle, ServeConfig, ServerLayer, serve, serve_tls};
+use plimsoll_config::{LastReload, ReloadOutcome};
 use plimsoll_core::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
@@ -87,17 +88,29 @@ impl Server {
             services: RwLock::default(),
             rate_limits: Mutex::default(),
             operators: RwLock::default(),
+            last_reload: LastReload::started(SystemTime::now()),
             phase: lifecycle.watch(),
         };
-        let server = Self { services: Arc::new(services), tls: config.tls().map(|tls| Ports::new(tls)), lifecycle };
-        server.reload(config);
+        let tls = config.tls().map(|tls| Ports::new(tls, config.certificate_expiries()));
+        let server = Self { services: Arc::new(services), tls, lifecycle };
+        server.apply(config);
         server
     }
 
     /// Takes other limits, rights and certificates. Returns the settings that need a restart.
     pub fn reload(&self, config: &Config) -> Vec<String> {
+        self.services.last_reload.set(ReloadOutcome::Taken, SystemTime::now());
+        self.apply(config)
+    }
+
+    /// A configuration was refused before it came to the server: metrics say so.
+    pub fn refuse_reload(&self) {
+        self.services.last_reload.set(ReloadOutcome::Refused, SystemTime::now());
+    }
+
+    fn apply(&self, config: &Config) -> Vec<String> {
         if let (Some(ports), Some(tls)) = (&self.tls, config.tls()) {
-            ports.set(tls);
+            ports.set(tls, config.certificate_expiries());
         }
         *self.services.operators.write() = config.operators().to_vec();
         let mut waiting = Vec::new();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use plimsoll::server::Phase;
+use plimsoll_config::LastReload;
 use plimsoll_core::Timestamp;
 use plimsoll_tls_config::ClientName;
 use tokio::sync::watch;
@@ -31,6 +32,8 @@ pub(crate) struct Services {
     pub(crate) rate_limits: Mutex<BTreeMap<String, RateLimitAccount>>,
     /// Names in certificates of clients that may change limits.
     pub(crate) operators: RwLock<Vec<ClientName>>,
+    /// Of the configuration.
+    pub(crate) last_reload: LastReload,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 

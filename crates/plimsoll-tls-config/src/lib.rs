@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod client_name;
+mod expiry;
 mod host_name;
 mod reader;
 mod settings;
 
 pub use client_name::ClientName;
+pub use expiry::CertificateExpiry;
 pub use host_name::is_host_name;
 pub use reader::Reader;
 pub use settings::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, ListenerTls};

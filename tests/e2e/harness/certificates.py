@@ -37,7 +37,7 @@ class Authority:
             *("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign"),
         )
 
-    def issue(self, name: str, *alternative_names: str) -> Certificate:
+    def issue(self, name: str, *alternative_names: str, days: int = 2) -> Certificate:
         """A certificate for names such as `DNS:a.example`, `IP:127.0.0.1` or `URI:spiffe://a/b`, for servers and clients."""
         made = Certificate(self.directory / f"{name}.pem", self.directory / f"{name}.key")
         request, extensions = self.directory / f"{name}.csr", self.directory / f"{name}.ext"
@@ -52,7 +52,7 @@ class Authority:
         signed = made.certificate.with_suffix(".new")
         _openssl(
             *("x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial"),
-            *("-days", "2", "-extfile", str(extensions), "-out", str(signed)),
+            *("-days", str(days), "-extfile", str(extensions), "-out", str(signed)),
         )
         signed.replace(made.certificate)
         return made

@@ -1,7 +1,7 @@
 //! Requests to the API over a fleet that stands still.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::body::Body;
 use http_body_util::BodyExt as _;
@@ -25,7 +25,8 @@ use crate::explain::{Explained, Explanation, Marks, Remembered};
 use crate::fleet::{Missing, Obeyed, Refused};
 use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot, LiveSource};
 use crate::snapshot::{
-    BatchSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot, TracesSnapshot,
+    BatchSnapshot, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot, PressureSnapshot,
+    StaleSnapshot, TracesSnapshot,
 };
 use crate::tap::{Tap, Tapped};
 
@@ -159,6 +160,7 @@ pub(crate) fn fleet() -> Still {
         failed_handshakes: vec![("tls", 2)],
         tls_handshakes: vec![("full", 30), ("resumed", 8)],
         waiting_handshakes: 12,
+        certificates: vec![("a.example".to_owned(), UNIX_EPOCH + Duration::from_secs(1_800_000_000))],
         handshake_time: Duration::from_millis(1_500),
         ended: vec![("resets", 1)],
         stalled_streams: 5,
@@ -178,6 +180,10 @@ pub(crate) fn fleet() -> Still {
     let snapshot = FleetSnapshot {
         clusters: vec![cluster],
         listeners: vec![listener],
+        last_reload: Some(LastReloadSnapshot {
+            is_taken: false,
+            at: UNIX_EPOCH + Duration::from_millis(1_700_000_000_500),
+        }),
         access_log_dropped: 6,
         traces: TracesSnapshot { spans: vec![("exported", 40), ("queue-full", 2)], limited: 3 },
         stale_answers: StaleSnapshot { entries: 11, bytes: 1_200 },

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use plimsoll::client::Cluster;
 use plimsoll_admin::{
     BackendFigures, BackendMetrics, BackendOrder, BatchSnapshot, ClusterScrape, ClusterSnapshot, Control, Declined,
-    Explained, Fleet, FleetSnapshot, InboundSnapshot, ListenerSnapshot, LiveClusterSnapshot, LivePage, LiveSnapshot,
-    LiveSource, Missing, Obeyed, Pending, PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, StaleSnapshot,
-    Tap, TracesSnapshot, Unserved, UpgradeView, Wanted,
+    Explained, Fleet, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot, LiveClusterSnapshot,
+    LivePage, LiveSnapshot, LiveSource, Missing, Obeyed, Pending, PressureSnapshot, ProcessView, Readiness, Refused,
+    ReloadView, StaleSnapshot, Tap, TracesSnapshot, Unserved, UpgradeView, Wanted,
 };
+use plimsoll_config::ReloadOutcome;
+use plimsoll_proxy::config::Config;
 use plimsoll_proxy::{
     BatchListenerView, InboundView, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, PressureView, Proxy,
-    StaleView, TracesView,
+    Reloads, StaleView, TracesView,
 };
 
 use super::control::Controls;
@@ -46,6 +49,7 @@ impl ProxyFleet {
 
     /// Everything as it is now, with this of each cluster and its gate.
     fn snapshot_with<C>(&self, cluster: impl Fn(&Cluster, Option<InboundSnapshot>) -> C) -> FleetSnapshot<C> {
+        let config = self.proxy.config();
         FleetSnapshot {
             clusters: self
                 .proxy
@@ -58,6 +62,7 @@ impl ProxyFleet {
                 .listeners()
                 .into_iter()
                 .map(|listener| ListenerSnapshot {
+                    certificates: certificates(&config, &listener.name),
                     name: listener.name,
                     connections: listener.connections,
                     accepted: listener.accepted,
@@ -76,6 +81,7 @@ impl ProxyFleet {
                 .collect(),
             reloads_taken: self.proxy.reloads().taken(),
             reloads_refused: self.proxy.reloads().refused(),
+            last_reload: Some(last_reload(self.proxy.reloads())),
             access_log_dropped: self.proxy.access_log_dropped(),
             traces: traces(self.proxy.traces()),
             pressure: pressure(self.proxy.pressure()),
@@ -234,6 +240,15 @@ fn batch(view: BatchListenerView) -> BatchSnapshot {
         requeued: view.counts.requeued,
         turned_away: vec![("full", view.counts.full), ("timeout", view.timed_out)],
     }
+}
+
+fn last_reload(reloads: &Reloads) -> LastReloadSnapshot {
+    let (outcome, at) = reloads.last();
+    LastReloadSnapshot { is_taken: outcome == ReloadOutcome::Taken, at }
+}
+
+fn certificates(config: &Config, listener: &str) -> Vec<(String, SystemTime)> {
+    config.certificate_expiries(listener).iter().map(|each| (each.name.clone(), each.not_after)).collect()
 }
 
 fn traces(view: TracesView) -> TracesSnapshot {

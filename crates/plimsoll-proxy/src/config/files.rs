@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plimsoll::tls::{TlsConfig, TlsMaterial};
 use plimsoll_config::{Checker, Places, Value as _};
-use plimsoll_tls_config::{ClusterTls, FilePath, Reader};
+use plimsoll_tls_config::{CertificateExpiry, ClusterTls, FilePath, Reader};
 
 use super::Problem;
 use super::answer::MAX_BODY;
@@ -29,6 +29,8 @@ pub(super) struct Files {
     pub(super) folder: PathBuf,
     /// By the listener's name.
     pub(super) listeners: BTreeMap<String, Arc<TlsMaterial>>,
+    /// The same certificates for metrics: their dates are read once, not at each scrape.
+    pub(super) expiries: BTreeMap<String, Arc<[CertificateExpiry]>>,
     /// By the cluster's name.
     pub(super) clusters: BTreeMap<String, TlsConfig>,
     /// To the quota server.
@@ -46,7 +48,10 @@ pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Ve
     for (i, listener) in raw.listeners.iter().enumerate() {
         if let Some(tls) = &listener.tls {
             let server = reader.listener(&format!("listeners[{i}].tls"), tls);
-            files.listeners.extend(server.map(|server| (listener.name.clone(), Arc::new(server))));
+            if let Some(server) = server {
+                files.expiries.insert(listener.name.clone(), CertificateExpiry::of(&server));
+                files.listeners.insert(listener.name.clone(), Arc::new(server));
+            }
         }
     }
     for (name, cluster) in &raw.clusters {

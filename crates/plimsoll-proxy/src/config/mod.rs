@@ -73,7 +73,9 @@ pub use inbound::{Inbound, SpeedSetting};
 pub use kubernetes::{Kubernetes, ObjectName, PortChoice, ServerAddress};
 pub use listener::Listener;
 pub use plimsoll_config::{ByteSize, ConfigError, Position, Problem};
-pub use plimsoll_tls_config::{CertificateFiles, ClientCertificate, ClientName, ClusterTls, FilePath, ListenerTls};
+pub use plimsoll_tls_config::{
+    CertificateExpiry, CertificateFiles, ClientCertificate, ClientName, ClusterTls, FilePath, ListenerTls,
+};
 pub use pressure::MemoryLimit;
 pub use quota::Quota;
 pub use raw::Drain;
@@ -322,6 +324,12 @@ impl Config {
     /// TLS.
     pub(crate) fn server_tls(&self, listener: &str) -> Option<&Arc<plimsoll::tls::TlsMaterial>> {
         self.files.listeners.get(listener)
+    }
+
+    /// The ends of the certificates that the listener of this name shows; none without TLS.
+    #[must_use]
+    pub fn certificate_expiries(&self, listener: &str) -> &[CertificateExpiry] {
+        self.files.expiries.get(listener).map_or(&[], |expiries| expiries)
     }
 
     /// The clusters, by name; at least one.

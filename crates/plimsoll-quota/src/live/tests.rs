@@ -1,6 +1,6 @@
 //! The live page over services without sockets and timers.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::http::Request;
@@ -8,6 +8,7 @@ use axum::response::Response;
 use http_body_util::BodyExt as _;
 use parking_lot::RwLock;
 use plimsoll_admin::parts::{MAX_SAMPLES, MAX_VIEWERS};
+use plimsoll_config::LastReload;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -68,6 +69,7 @@ impl Site {
             services: RwLock::new(hosted.collect()),
             rate_limits: Mutex::default(),
             operators: RwLock::default(),
+            last_reload: LastReload::started(SystemTime::now()),
             phase: lifecycle.watch(),
         };
         Self { page: Arc::new(LivePage::new(Arc::new(services), lifecycle)), ms: 70_000 }
