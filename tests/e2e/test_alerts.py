@@ -427,6 +427,8 @@ EVENTS = {
     "plimsoll_batch_utilization_ratio",
     "plimsoll_quota_group_cut",
     "plimsoll_quota_failed_handshakes_total",
+    "plimsoll_certificate_expiry_timestamp_seconds",
+    "plimsoll_quota_certificate_expiry_timestamp_seconds",
 }
 
 
@@ -463,4 +465,5 @@ def test_prometheus_answers_every_query_of_the_dashboard(scene: Scene) -> None:
             empty.add(title)
     # Those without an answer have nothing to show in this scene.
     absent = {"Capacity and enough CPUs", "Retries", "Requests by locality", "Not sent", "Cut", "Reloads", "Utilization that sets the credit"}
+    absent |= {"Time until certificates expire"}
     assert empty <= absent, empty - absent
