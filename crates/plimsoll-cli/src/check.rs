@@ -265,7 +265,9 @@ fn to_json(change: &Change) -> serde_json::Value {
         Difference::Added => ("added", None, None, None),
         Difference::Removed => ("removed", None, None, None),
         Difference::Order => ("reordered", None, None, None),
-        Difference::Setting { path, old, new } => ("changed", Some(path), old.as_ref(), new.as_ref()),
+        Difference::Setting { path, old, new } => ("changed", Some(path), old.clone(), new.clone()),
+        Difference::Table { path, is_added: true, settings } => ("changed", Some(path), None, Some(settings.clone())),
+        Difference::Table { path, is_added: false, settings } => ("changed", Some(path), Some(settings.clone()), None),
     };
     serde_json::json!({
         "part": change.part,

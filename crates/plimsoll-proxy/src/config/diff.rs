@@ -10,7 +10,7 @@
 //! It asks neither the network nor the running proxy: that a name has other addresses now, or a
 //! certificate's file other contents, is not seen here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use plimsoll_config::{Effect, Entry, Table, flat};
@@ -18,6 +18,9 @@ use plimsoll_config::{Effect, Entry, Table, flat};
 use super::Config;
 use super::raw::RawConfig;
 use super::route::Route;
+
+/// An inline table without settings.
+const EMPTY: &str = "{}";
 
 /// A difference between two configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,15 @@ pub enum Difference {
     Removed,
     /// The parts of this kind that both have stand in another order.
     Order,
+    /// Only one of them has this table, and the effect is that of these of its settings.
+    Table {
+        /// Its path within the part.
+        path: String,
+        /// It is in the newer one.
+        is_added: bool,
+        /// Those that differ from their defaults, as an inline table.
+        settings: String,
+    },
     /// A setting has another value; `None` where it is not set.
     Setting {
         /// Its path within the part.
@@ -60,15 +72,26 @@ impl fmt::Display for Change {
             Difference::Added => write!(f, "{} added", self.part)?,
             Difference::Removed => write!(f, "{} removed", self.part)?,
             Difference::Order => write!(f, "order of the {}", self.part)?,
-            Difference::Setting { path, old, new } => {
-                if !self.part.is_empty() {
-                    write!(f, "{}: ", self.part)?;
+            Difference::Table { path, is_added, settings } => {
+                self.write_part(f)?;
+                write!(f, "{path} {}", if *is_added { "added" } else { "removed" })?;
+                if settings != EMPTY {
+                    write!(f, " {settings}")?;
                 }
+            }
+            Difference::Setting { path, old, new } => {
+                self.write_part(f)?;
                 let [old, new] = [old, new].map(|value| value.as_deref().unwrap_or(unset));
                 write!(f, "{path} {old} -> {new}")?;
             }
         }
         write!(f, ": {}", self.effect)
+    }
+}
+
+impl Change {
+    fn write_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.part.is_empty() { Ok(()) } else { write!(f, "{}: ", self.part) }
     }
 }
 
@@ -174,7 +197,8 @@ fn parts<T>(
     changes.extend(new.into_keys().map(|name| alone(&name, Difference::Added, added)));
 }
 
-/// Compares two tables setting by setting. Settings that make another part are compared part by part.
+/// Compares two tables setting by setting, and as a whole each table within that only one of them
+/// has. Settings that make another part are compared part by part.
 fn settings<T: Table + Clone>(changes: &mut Vec<Change>, part: &str, old: &T, new: &T) {
     let old = flat(old);
     let new = flat(new);
@@ -182,18 +206,72 @@ fn settings<T: Table + Clone>(changes: &mut Vec<Change>, part: &str, old: &T, ne
         entries.iter().find(|entry| entry.path == path).map(|entry| entry.value.clone())
     };
     let gone = old.iter().filter(|entry| find(&new, &entry.path).is_none());
-    for Entry { path, effect, .. } in new.iter().chain(gone) {
-        let [before, now] = [find(&old, path), find(&new, path)];
-        let (effect, needs_restart) = match effect {
-            Some(Effect::Another) => continue,
-            Some(Effect::Applied(effect)) => (*effect, false),
-            Some(Effect::Restart(effect)) => (*effect, true),
-            None => ("at once", false),
-        };
+    let (old_parts, new_parts) = (parts_of(&old), parts_of(&new));
+    for entry in new.iter().chain(gone) {
+        if alone(entry, &old_parts).or(alone(entry, &new_parts)).is_some() {
+            continue;
+        }
+        let Some((effect, needs_restart)) = applied(entry.effect) else { continue };
+        let [before, now] = [find(&old, &entry.path), find(&new, &entry.path)];
         if before != now {
-            let difference = Difference::Setting { path: path.clone(), old: before, new: now };
+            let difference = Difference::Setting { path: entry.path.clone(), old: before, new: now };
             changes.push(Change { part: part.to_owned(), difference, effect, needs_restart });
         }
+    }
+    tables(changes, part, &new, &old_parts, true);
+    tables(changes, part, &old, &new_parts, false);
+}
+
+/// The tables that only one side has: a change for each effect of their settings. `others` are the
+/// parts of the other side.
+fn tables(changes: &mut Vec<Change>, part: &str, own: &[Entry], others: &HashSet<&str>, is_added: bool) {
+    let own: Vec<(&Entry, &str)> = own.iter().filter_map(|entry| Some((entry, alone(entry, others)?))).collect();
+    for table in own.chunk_by(|(_, a), (_, b)| a == b) {
+        let path = table.first().map_or("", |(_, path)| *path);
+        let mut by_effect: Vec<((&'static str, bool), Vec<String>)> = Vec::new();
+        for (entry, effect) in table.iter().filter_map(|(entry, _)| Some((entry, applied(entry.effect)?))) {
+            let key = entry.path[path.len()..].trim_start_matches('.');
+            let setting = (!entry.is_default).then(|| format!("{key} = {}", entry.value));
+            match by_effect.iter_mut().find(|(known, _)| *known == effect) {
+                Some((_, settings)) => settings.extend(setting),
+                None => by_effect.push((effect, setting.into_iter().collect())),
+            }
+        }
+        // A table that states nothing has an effect too: its first setting's.
+        if by_effect.iter().any(|(_, settings)| !settings.is_empty()) {
+            by_effect.retain(|(_, settings)| !settings.is_empty());
+        } else {
+            by_effect.truncate(1);
+        }
+        changes.extend(by_effect.into_iter().map(|((effect, needs_restart), settings)| Change {
+            part: part.to_owned(),
+            difference: Difference::Table { path: path.to_owned(), is_added, settings: inline(&settings) },
+            effect,
+            needs_restart,
+        }));
+    }
+}
+
+fn inline(settings: &[String]) -> String {
+    if settings.is_empty() { EMPTY.to_owned() } else { format!("{{ {} }}", settings.join(", ")) }
+}
+
+fn parts_of(entries: &[Entry]) -> HashSet<&str> {
+    entries.iter().flat_map(|entry| &entry.parts).map(String::as_str).collect()
+}
+
+/// The outermost table around it that the other side does not have; `None` if it has all.
+fn alone<'e>(entry: &'e Entry, others: &HashSet<&str>) -> Option<&'e str> {
+    entry.parts.iter().map(String::as_str).find(|part| !others.contains(part))
+}
+
+/// The effect of a change, and whether it waits for a restart; `None` where it makes another part.
+fn applied(effect: Option<Effect>) -> Option<(&'static str, bool)> {
+    match effect {
+        Some(Effect::Another) => None,
+        Some(Effect::Applied(effect)) => Some((effect, false)),
+        Some(Effect::Restart(effect)) => Some((effect, true)),
+        None => Some(("at once", false)),
     }
 }
 
@@ -332,6 +410,66 @@ mod tests {
         assert_eq!(
             between(&hedge(""), &hedge("quantile = 0.9")),
             ["cluster api: retry.hedge.quantile 0.95 -> 0.9: from the next request on; known latencies stay"]
+        );
+    }
+
+    #[test]
+    fn an_added_table_is_one_line_of_what_it_states() {
+        let gate = "[clusters.api.inbound]\npid_file = \"/run/api.pid\"\ncpus = 1\noutlook = \"optimistic\"\n";
+        let old = OLD.replace("10.0.1.1:80", "127.0.0.1:80");
+        let with = format!("{old}{gate}");
+        let effect = "from the next request on; request costs are learned from the start";
+        let stated = "{ pid_file = \"/run/api.pid\", cpus = 1.0 }";
+        assert_eq!(between(&old, &with), [format!("cluster api: inbound added {stated}: {effect}")]);
+        assert_eq!(between(&with, &old), [format!("cluster api: inbound removed {stated}: {effect}")]);
+        let with = with.replace("name = \"public\"", "name = \"public\"\ncustomer_header = \"x-customer\"");
+        let told = between(&with, &format!("{with}[customers.crawler]\nhard_limit = 0.2\n"));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("customers.crawler added { hard_limit = 0.2 }: "), "{told:?}");
+    }
+
+    #[test]
+    fn an_added_table_that_states_nothing_is_one_line() {
+        let told = between(OLD, &format!("{OLD}[clusters.api.retry]\nhedge = {{}}\n"));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("cluster api: retry.hedge added: "), "{told:?}");
+    }
+
+    #[test]
+    fn a_table_added_within_one_that_stays_is_one_line() {
+        let routes = |degraded: &str| OLD.replace("cluster = \"web\"\n", &format!("cluster = \"web\"\n{degraded}\n"));
+        let stale = "[routes.degraded]\nmax_stale = \"1h\"";
+        let answer = "[routes.degraded.answer]\nstatus = 200\nbody = \"sorry\"";
+        let told = between(&routes(stale), &routes(&format!("{stale}\n{answer}")));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("}: degraded.answer added { status = 200, body = \"sorry\" }: "), "{told:?}");
+        let told = between(&routes(""), &routes(&format!("{stale}\n{answer}")));
+        assert_eq!(told.len(), 1, "{told:?}");
+        let stated = "degraded added { max_stale = \"1h\", answer.status = 200, answer.body = \"sorry\" }";
+        assert!(told[0].contains(stated), "{told:?}");
+    }
+
+    #[test]
+    fn a_table_with_settings_of_several_effects_is_a_line_for_each() {
+        let entry = |path: &str, effect, is_default| Entry {
+            path: format!("t.{path}"),
+            value: "1".to_owned(),
+            effect: Some(effect),
+            is_default,
+            parts: vec!["t".to_owned()],
+        };
+        let own = [
+            entry("a", Effect::Applied("soon"), false),
+            entry("b", Effect::Restart("later"), false),
+            entry("c", Effect::Applied("never said"), true),
+            entry("d", Effect::Applied("soon"), false),
+        ];
+        let mut changes = Vec::new();
+        tables(&mut changes, "", &own, &HashSet::new(), true);
+        let told: Vec<_> = changes.iter().map(|change| (change.to_string(), change.needs_restart)).collect();
+        assert_eq!(
+            told,
+            [("t added { a = 1, d = 1 }: soon".to_owned(), false), ("t added { b = 1 }: later".to_owned(), true)]
         );
     }
 
