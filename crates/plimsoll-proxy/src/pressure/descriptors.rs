@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 
-use crate::config::Config;
+use crate::config::{Backend, Cluster, Config};
 use crate::inbound;
 
 /// Connections rejected in one go. The accept loop has other work in between.
@@ -59,23 +59,25 @@ impl Reserve {
 }
 
 /// Raises this process's limit of descriptors as far as it may, and logs if there are fewer than
-/// `config` will mostly need. The soft limit, 1,024 for the sake of programs that use `select`, is
-/// no measure for a server. Nor is the need a bound: it counts one backend for each client, and a
-/// client on HTTP/2 may have a request at many at once.
+/// `config` may need. The soft limit, 1,024 for the sake of programs that use `select`, is no
+/// measure for a server.
 ///
 /// Whenever the table of descriptors grows, which is at each power of two, the kernel waits until
 /// no processor can be looking at the old one, if the process has several threads: the thread that
 /// accepts stands still for 10 to 20 ms, and in a crowd that comes at once that happens six times.
 /// So it grows here, at one go; it never shrinks.
 pub(crate) fn prepare_for(config: &Config) {
-    let needed = needed(config);
+    let need = Need::of(config);
+    let needed = need.total();
     let limit = raise_limit();
     if limit < needed {
+        let clients = need.clients_within(limit);
         tracing::warn!(
             limit,
             needed,
-            "too few file descriptors for max_connections of all listeners, two each; help: raise the limit \
-             (LimitNOFILE= in systemd, ulimit -n) or lower max_connections"
+            "too few file descriptors: further clients are rejected when they run out; help: raise the hard limit \
+             (LimitNOFILE= in systemd, `ulimit -Hn` in a shell, --ulimit nofile= in Docker), or lower max_connections \
+             to {clients}, all listeners together"
         );
     }
     let highest = i32::try_from(limit.min(needed).saturating_sub(1)).unwrap_or(i32::MAX);
@@ -93,13 +95,53 @@ fn raise_limit() -> u64 {
     limit.unwrap_or(u64::MAX)
 }
 
-/// Descriptors that `config` needs for ordinary clients: two for each connection of a client, as
-/// each may have one to a backend, and those that watch processes.
-pub(crate) fn needed(config: &Config) -> u64 {
-    let connections: u64 = config.listeners().iter().map(|listener| listener.max_connections.get() as u64).sum();
-    let watched = config.clusters().iter().filter(|(_, cluster)| cluster.inbound.is_some()).count() as u64;
-    let others = BESIDES + PER_THREAD * config.threads().get() as u64 + inbound::FILES * watched;
-    connections.saturating_mul(2).saturating_add(others)
+/// Descriptors that a configuration may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Need {
+    /// Connections of clients.
+    clients: u64,
+    /// The most connections to backends, by the limits of the clusters.
+    backends: u64,
+    /// All others.
+    others: u64,
+}
+
+impl Need {
+    fn of(config: &Config) -> Self {
+        let threads = config.threads().get() as u64;
+        let clusters = config.clusters().values();
+        let watched = clusters.clone().filter(|cluster| cluster.inbound.is_some()).count() as u64;
+        Self {
+            clients: config.listeners().iter().map(|listener| listener.max_connections.get() as u64).sum(),
+            backends: clusters.map(|cluster| to_backends(cluster, threads)).fold(0, u64::saturating_add),
+            others: BESIDES + PER_THREAD * threads + inbound::FILES * watched,
+        }
+    }
+
+    /// Each client may have one request at a backend, as far as backends accept requests. A client on
+    /// HTTP/2 may have many; that few do so at once is an assumption.
+    fn total(self) -> u64 {
+        self.clients.saturating_add(self.clients.min(self.backends)).saturating_add(self.others)
+    }
+
+    /// The most connections of clients for which `limit` is enough.
+    fn clients_within(self, limit: u64) -> u64 {
+        let free = limit.saturating_sub(self.others);
+        (free / 2).max(free.saturating_sub(self.backends))
+    }
+}
+
+/// The most connections to the backends of a cluster: one for each active request, the idle ones of
+/// each thread, and one for checks. No bound where backends come from a source or from names.
+fn to_backends(cluster: &Cluster, threads: u64) -> u64 {
+    let is_name = |backend: &Backend| backend.address.socket_address().is_none();
+    if cluster.discovery.is_some() || cluster.backends.iter().any(is_name) {
+        return u64::MAX;
+    }
+    let kept = cluster.pool.max_idle_connections.max(cluster.pool.min_connections) as u64;
+    let active = u64::from(cluster.balancer.max_active_requests.get());
+    let of_each = active.saturating_add(kept.saturating_mul(threads)).saturating_add(1);
+    of_each.saturating_mul(cluster.backends.len() as u64)
 }
 
 /// Descriptors that are open; `None` where the system does not say.
@@ -156,12 +198,47 @@ mod tests {
         assert!(!is_shortage(&Errno::CONNABORTED.into()) && !is_shortage(&io::Error::other("else")));
     }
 
+    /// The need of a file with one listener and these lines for its cluster.
+    fn need(listener: &str, cluster: &str) -> Need {
+        let text = format!(
+            "threads = 2\n[[listeners]]\naddress = \"127.0.0.1:8080\"\n{listener}\n[[routes]]\ncluster = \"web\"\n\
+             [clusters.web]\n{cluster}\n"
+        );
+        Need::of(&Config::parse("test.toml", &text).unwrap())
+    }
+
     #[test]
-    fn two_descriptors_are_needed_for_each_connection() {
-        let text = "threads = 2\n[[listeners]]\naddress = \"127.0.0.1:8080\"\nmax_connections = 300\n[[routes]]\ncluster = \"web\"\n[clusters.web]\nbackends = [\"127.0.0.1:80\"]\n";
-        assert_eq!(needed(&Config::parse("test.toml", text).unwrap()), 680);
-        let watching = format!("{text}[clusters.web.inbound]\npid = 1\n");
-        assert_eq!(needed(&Config::parse("test.toml", &watching).unwrap()), 680 + inbound::FILES);
+    fn two_descriptors_are_needed_for_each_client_while_backends_have_slots() {
+        assert_eq!(need("max_connections = 300", "backends = [\"127.0.0.1:80\"]").total(), 680);
+        let watching = "backends = [\"127.0.0.1:80\"]\n[clusters.web.inbound]\npid = 1";
+        assert_eq!(need("max_connections = 300", watching).total(), 680 + inbound::FILES);
+        let unbounded = need("max_connections = 300", "backends = [\"web.internal:80\"]");
+        assert_eq!((unbounded.backends, unbounded.total()), (u64::MAX, 680));
+    }
+
+    #[test]
+    fn few_backends_need_few_connections_by_their_limits() {
+        let of_one = need("", "backends = [\"127.0.0.1:80\"]");
+        assert_eq!(of_one.backends, 100 + 2 * 100 + 1);
+        assert_eq!(of_one.total(), 10_000 + 301 + 80);
+        let limits = "max_active_requests = 5\nmax_idle_connections = 2\nmin_connections = 0";
+        assert_eq!(need("", &format!("backends = [\"10.0.0.1:80\", \"10.0.0.2:80\"]\n{limits}")).backends, 20);
+    }
+
+    #[test]
+    fn named_number_of_clients_is_the_largest_that_fits() {
+        for need in [
+            Need { clients: 10_000, backends: 300, others: 80 },
+            Need { clients: 10_000, backends: u64::MAX, others: 80 },
+            Need { clients: 10_000, backends: 0, others: 80 },
+        ] {
+            for limit in [1_024, 4_096, 10_001] {
+                let clients = need.clients_within(limit);
+                let total = |clients| Need { clients, ..need }.total();
+                assert!(total(clients) <= limit && total(clients + 1) > limit, "{need:?} within {limit}: {clients}");
+            }
+        }
+        assert_eq!(Need { clients: 1, backends: 1, others: 80 }.clients_within(10), 0);
     }
 
     #[test]
