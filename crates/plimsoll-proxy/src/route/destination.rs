@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
 use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms, Tracer};
+use plimsoll::server::Customer;
 use plimsoll::server::admission::{Assessment, Facts, Permit};
 use plimsoll_core::slots::Holder;
 use plimsoll_core::throttle::ThrottlePolicy;
@@ -42,9 +43,6 @@ impl Destination {
         }
     }
 }
-
-/// The customer's name in reports on requests that name none.
-const NO_CUSTOMER: &[u8] = b"(none)";
 
 /// The cluster that a route leads to, on one thread, and how it is asked.
 pub(crate) struct Target {
@@ -129,7 +127,7 @@ impl Target {
             Some(gate) if gate.is_open => (Ok(Some(gate.inbound.admit_exempt())), None),
             Some(RouteGate { inbound, .. }) => {
                 let asked = rules.asked(request, is_grpc);
-                let name = customer.unwrap_or(NO_CUSTOMER).escape_ascii();
+                let name = customer.unwrap_or(Customer::NONE.as_bytes()).escape_ascii();
                 let arrival = rules.arrival(class, &asked, customer, request.headers(), inbound);
                 let is_expired = arrival.timeout.is_some_and(|timeout| timeout.is_zero());
                 let (permit, said) = inbound.ask(&Facts {

@@ -50,6 +50,9 @@ pub struct Customer {
 }
 
 impl Customer {
+    /// Stands for the name in reports on requests without a customer.
+    pub const NONE: &str = "no customer";
+
     /// The customer of this name. `None` if a header cannot hold the name.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {

@@ -75,6 +75,6 @@ fn with_facts<R>(classified: &Classified, route: &dyn fmt::Display, call: impl F
         is_retry: context.attempt > 1,
     };
     let name = context.customer.as_ref().map(Customer::name);
-    let customer = name.unwrap_or(b"(none)").escape_ascii();
+    let customer = name.unwrap_or(Customer::NONE.as_bytes()).escape_ascii();
     call(&Facts { arrival, is_expired, name: name.unwrap_or_default(), customer: &customer, route })
 }

@@ -43,7 +43,7 @@ async fn what_is_turned_away_is_judged_by_who_loses_it() {
     assert_eq!((class.offered.requests, class.shed_total().requests), (40, turned_away));
     assert!(class.shed_for(Rejection::Overloaded).requests > 0);
     assert_eq!(summary.enough, None, "not known in the first ten minutes");
-    assert_eq!((summary.customers[0].name.as_str(), summary.routes[0].name.as_str()), ("(none)", "GET /busy"));
+    assert_eq!((summary.customers[0].name.as_str(), summary.routes[0].name.as_str()), ("no customer", "GET /busy"));
     overload(&layer, Criticality::Critical).await;
     assert_eq!(layer.shedding_report().unwrap().verdict, Verdict::UsersAffected);
     assert_eq!(builder().admission(None).build().shedding_report(), None);
