@@ -365,3 +365,73 @@ def test_bash_completes_scenarios_and_commands() -> None:
     assert "two-speeds" in completed("sim", "report", "two")
     assert completed("rel") == ["reload"]
     assert {"--admin", "--pid-file", "--timeout"} <= set(completed("drain", "--"))
+
+
+def test_drain_of_a_backend_waits_for_its_requests_and_undrain_for_its_health(fleet: Fleet) -> None:
+    slow, other = Slow(fleet), fleet.backend(*BACKEND)
+    proxy = fleet.proxy([slow.address, other.address], cluster='policy = "round-robin"')
+    proxy.admin.wait_for_healthy(2)
+    clients = []
+    while not clients:
+        client = Connection.to(proxy.port, timeout=30)
+        client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
+        if slow.asked.acquire(timeout=1):
+            clients.append(client)
+    name = f"backend {slow.address} of cluster main"
+    late = on(proxy, "drain", "--backend", slow.address, "--timeout", "500ms")
+    assert late.returncode == 1 and late.stdout == ""
+    assert f"{name}: 1 request in flight after 500ms\n  help: it stays drained; wait longer with --timeout" in late.stderr
+    assert proxy.admin.states()[slow.address] == "lame-duck"
+    waiting = subprocess.Popen(
+        [PLIMSOLL, "drain", "--admin", admin(proxy), "--backend", slow.address], stdout=subprocess.PIPE, text=True
+    )
+    slow.released.set()
+    assert clients[0].read_response().body == b"whole"
+    assert waiting.communicate(timeout=30)[0] == f"{name}: drained, no request in flight\n"
+    assert waiting.returncode == 0
+    with Connection.to(proxy.port) as client:
+        for _ in range(4):
+            assert client.request("/").body != b"whole", "it gets no new request"
+    back = on(proxy, "undrain", "--backend", slow.address)
+    assert (back.returncode, back.stdout) == (0, f"{name}: healthy\n"), back.stderr
+    assert proxy.admin.states()[slow.address] == "healthy"
+
+
+def test_undrain_of_a_backend_that_stays_away_exits_1(fleet: Fleet) -> None:
+    backend = fleet.backend(*BACKEND)
+    proxy = fleet.proxy([backend.address])
+    proxy.admin.wait_for_healthy(1)
+    drained = on(proxy, "drain", "--backend", backend.address)
+    assert drained.returncode == 0 and "warning: cluster main has no healthy backend left" in drained.stderr
+    backend.kill()
+    back = on(proxy, "undrain", "--backend", backend.address, "--timeout", "1s")
+    assert back.returncode == 1 and f"error: backend {backend.address} of cluster main: " in back.stderr
+    assert "after 1s\n  help: look at its process and at the health check" in back.stderr, back.stderr
+
+
+def test_drain_of_a_backend_names_what_is_missing_or_ambiguous(fleet: Fleet) -> None:
+    address, alone = fleet.backend(*BACKEND).address, fleet.backend(*BACKEND).address
+    second = f'[clusters.second]\nbackends = ["{address}", "{alone}"]\n[[routes]]\npath_prefix = "/second"\ncluster = "second"\n'
+    proxy = fleet.proxy([address], further=second)
+    proxy.admin.wait_for_healthy(1, cluster="main")
+    both = on(proxy, "drain", "--backend", address)
+    assert both.returncode == 1
+    assert f"several clusters have the backend {address}\n  help: name one with --cluster: main, second" in both.stderr
+    assert set(proxy.admin.states("main").values()) == {"healthy"}, "nothing is drained"
+    named = on(proxy, "drain", "--backend", address, "--cluster", "second")
+    assert named.returncode == 0 and named.stdout == f"backend {address} of cluster second: drained, no request in flight\n"
+    assert proxy.admin.states("second")[address] == "lame-duck" and proxy.admin.states("main")[address] == "healthy"
+    only = on(proxy, "drain", "--backend", alone)
+    assert only.returncode == 0 and " of cluster second: " in only.stdout, "the one cluster that has it"
+    for arguments, expected in [
+        (["--backend", "127.0.0.1:9"], "no cluster has the backend 127.0.0.1:9\n  help: the clusters are main, second"),
+        (["--backend", address, "--cluster", "x"], 'there is no cluster "x"\n  help: use one of: main, second'),
+        (["--backend", "127.0.0.1:9", "--cluster", "main"], f'"main"\n  help: use one of: {address}'),
+    ]:
+        for name in ("drain", "undrain"):
+            done = on(proxy, name, *arguments)
+            assert done.returncode == 1 and expected in done.stderr, done.stderr
+    for arguments in (["drain", "--cluster", "main"], ["drain", "--backend", "main"], ["undrain"]):
+        assert command(*arguments).returncode == 2, arguments
+    assert command("undrain", "--backend", address, "--admin", f"127.0.0.1:{free_port()}").returncode == 2
+    assert proxy.exit_code is None, "the proxy itself goes on"

@@ -42,8 +42,10 @@ enum Command {
     Reload(control::ReloadArgs),
     /// Replace the binary of a running proxy without losing a connection
     Upgrade(control::UpgradeArgs),
-    /// Have a running proxy finish its requests and end
+    /// Have a running proxy finish its requests and end, or take one backend out of use
     Drain(control::DrainArgs),
+    /// Let requests go to a drained backend again
+    Undrain(control::UndrainArgs),
     /// Status of a running proxy: version, listeners, clusters, last reload
     Status(control::StatusArgs),
     /// Watch a running proxy, or several: verdict, load, backends, customers, as they change
@@ -80,6 +82,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Reload(args) => control::reload(&args),
         Command::Upgrade(args) => control::upgrade(&args),
         Command::Drain(args) => control::drain(&args),
+        Command::Undrain(args) => control::undrain(&args),
         Command::Status(args) => control::status(&args),
         Command::Top(args) => top::run(&args),
         Command::Tap(args) => tap::run(&args),

@@ -1,11 +1,14 @@
-//! `plimsoll drain`: has a proxy finish its requests and end, and waits for its end.
+//! `plimsoll drain`: has a proxy finish its requests and end, and waits for its end. With `--backend` it is
+//! about one backend instead (`backend`).
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use super::Target;
 use super::api::{Answer, Api, Unanswered};
+use super::backend;
 use super::find::{Found, STATUS};
 use super::process::Process;
 use crate::exit::{Outcome, Problem, Verdict};
@@ -27,21 +30,32 @@ const USUAL_TIMEOUT: Duration = Duration::from_secs(30);
   plimsoll drain                        the proxy at 127.0.0.1:9900
   plimsoll drain --timeout 10s
   plimsoll drain --pid-file /run/plimsoll/proxy.pid
+  plimsoll drain --backend 10.0.0.7:8080    one backend, see `plimsoll undrain`
 
-The proxy finishes the requests in flight, and ends after `drain.timeout` at the latest. Progress goes to stderr.
+The proxy finishes the requests in flight, and ends after `drain.timeout` at the latest. Progress goes to stderr. A \
+backend gets no new requests until it is undrained, and the proxy goes on.
 
-Exits with 0 when the process has ended, 1 when it still runs after --timeout or cut requests off, 2 when there is no \
-such proxy.")]
+Exits with 0 when the process has ended or the backend has no request in flight, 1 when that is not so after --timeout \
+or requests were cut off, 2 when there is no such proxy.")]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Longest time to wait [default: `drain.timeout` of the proxy and 5 s]
+    /// Drain this backend, and not the proxy
+    #[arg(long, value_name = "IP:PORT", value_parser = backend::address)]
+    backend: Option<SocketAddr>,
+    /// Cluster of the backend, if several clusters have it
+    #[arg(long, value_name = "NAME", requires = "backend")]
+    cluster: Option<String>,
+    /// Longest time to wait [default: `drain.timeout` of the proxy and 5 s; for a backend 30 s]
     #[arg(long, value_name = "TIME", value_parser = units::positive_duration)]
     timeout: Option<Duration>,
 }
 
 /// Drains, and waits for the end.
 pub(crate) fn run(args: &Args) -> Outcome {
+    if let Some(address) = args.backend {
+        return backend::drain(&args.target, address, args.cluster.as_deref(), args.timeout);
+    }
     match args.target.find()? {
         Found::Api(api) => by_api(api, args.timeout),
         Found::Signals(process) => by_signal(&process, args.timeout),
@@ -130,7 +144,7 @@ fn still_running(pid: u32, left: Option<u64>) -> Verdict {
     Verdict::Bad
 }
 
-fn requests(count: u64) -> String {
+pub(super) fn requests(count: u64) -> String {
     if count == 1 { "1 request".to_owned() } else { format!("{count} requests") }
 }
 

@@ -1,9 +1,10 @@
-//! `plimsoll reload`, `upgrade`, `drain`, `status`: commands to a running proxy, and its status.
+//! `plimsoll reload`, `upgrade`, `drain`, `undrain`, `status`: commands to a running proxy, and its status.
 //!
 //! Each addresses one process, by its admin API or its pid file, and reports the outcome by its exit code. A signal to
 //! every process of a name would do neither.
 
 mod api;
+mod backend;
 mod drain;
 mod find;
 mod process;
@@ -14,6 +15,7 @@ mod upgrade;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub(crate) use backend::{UndrainArgs, undrain};
 pub(crate) use drain::{Args as DrainArgs, run as drain};
 pub(crate) use reload::{Args as ReloadArgs, run as reload};
 pub(crate) use status::{Args as StatusArgs, run as status};
