@@ -15,6 +15,7 @@ mod events;
 mod exit;
 mod explain;
 mod fetch;
+mod fleet;
 mod load;
 mod log;
 mod man;

@@ -7,9 +7,10 @@ use tokio::task::JoinHandle;
 use super::state::{Action, State, Switch};
 use super::terminal::{Screen, read_keys};
 use super::view::{Theme, draw};
-use super::{Feeds, Input, feed, outcome, take};
+use super::{Feeds, Input, outcome, take};
 use crate::events::{Events, ask};
 use crate::exit::{Outcome, Verdict};
+use crate::fleet::follow;
 use crate::{explain, tap};
 
 /// The deeds of the shell that go on.
@@ -45,7 +46,7 @@ pub(super) fn run(feeds: &Feeds, mut state: State) -> Outcome {
                     Some(action) => deeds.begin(&state, action),
                     None => {}
                 },
-                Input::News(proxy, feed::News::NoCluster(name)) => {
+                Input::News(proxy, follow::News::NoCluster(name)) => {
                     if feeds.cluster.borrow().as_deref() == Some(&name) {
                         // Several proxies need not have the same clusters.
                         if state.proxies.len() > 1 {
@@ -82,7 +83,7 @@ impl Deeds<'_> {
     fn switch(&self, state: &State, switch: Switch) {
         let (sender, admin) = (self.feeds.sender.clone(), state.proxies[switch.proxy].admin.clone());
         self.feeds.runtime.spawn(async move {
-            let input = match feed::command(&admin, &switch.path()).await {
+            let input = match follow::command(&admin, &switch.path()).await {
                 Ok(answer) => Input::Done(outcome(switch.verb(), &switch.address, &answer), false),
                 Err(failure) => Input::Done(format!("not {}ed: {failure}", switch.verb()), true),
             };

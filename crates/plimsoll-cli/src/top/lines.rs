@@ -4,7 +4,7 @@ use plimsoll_admin::Live;
 use serde_json::{Value, json};
 
 use super::state::Proxy;
-use super::sums::{Sums, merge};
+use crate::fleet::sums::{Sums, merge};
 use crate::words::{known, number};
 
 /// The moment, in UTC.
@@ -65,7 +65,7 @@ pub(super) fn fleet_json(proxies: &[Proxy], at: f64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::tests::examples::{fine, no_gate, overload};
+    use crate::fleet::tests::examples::{fine, no_gate, overload};
 
     #[test]
     fn line_has_verdict_load_use_and_backends() {

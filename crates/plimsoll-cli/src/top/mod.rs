@@ -1,19 +1,17 @@
 //! `plimsoll top`: one proxy, or several, in a terminal.
 //!
 //! ```text
-//! feed (a task for each proxy) ──news──┐
-//! keys, signals (threads) ─────────────┼──▶ State ──▶ view ──▶ terminal
-//! answers to commands ─────────────────┘      └──▶ Action ──▶ commands, other streams
+//! fleet::follow (a task for each) ──news──┐
+//! keys, signals (threads) ────────────────┼──▶ State ──▶ view ──▶ terminal
+//! answers to commands ────────────────────┘      └──▶ Action ──▶ commands, other streams
 //! ```
 //! Without a terminal, the same news become a line each second, or JSON.
 
-mod feed;
 mod interactive;
 mod lines;
 mod points;
 mod select;
 mod state;
-mod sums;
 mod terminal;
 mod view;
 
@@ -27,12 +25,12 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use self::feed::News;
 use self::select::{Choice, Sort};
 use self::state::{Proxy, State};
 use crate::control::Target;
 use crate::events::{ask_text, clean_line};
 use crate::exit::{Outcome, Problem, Verdict};
+use crate::fleet::follow::{self, News};
 use crate::output::{errln, out, write_line};
 use crate::units;
 
@@ -130,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let is_fleet = admins.len() > 1;
     if args.once && args.json {
         for (proxy, answer) in state.proxies.iter_mut().zip(&first) {
-            match answer.as_ref().map(|json| feed::read(json)) {
+            match answer.as_ref().map(|json| follow::read(json)) {
                 Ok(Ok(live)) => proxy.live = Some(live),
                 Ok(Err(failure)) => proxy.lost = Some(failure.to_string()),
                 Err(failure) => proxy.lost = Some(failure.clone()),
@@ -159,7 +157,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 /// The first answers: a mistake in the command line is told before the screen is taken.
 async fn first(admins: &[String], cluster: Option<&str>) -> Result<Vec<Result<String, String>>, Problem> {
-    let path = feed::path("live", cluster);
+    let path = follow::path("live", cluster);
     // At once: each of them may let its patience run out.
     let asked: Vec<_> = admins
         .iter()
@@ -167,7 +165,7 @@ async fn first(admins: &[String], cluster: Option<&str>) -> Result<Vec<Result<St
             let (admin, path) = (admin.clone(), path.clone());
             tokio::spawn(async move {
                 let answer = ask_text(&admin, Method::GET, &path).await;
-                answer.and_then(|json| feed::read(&json).map(|_| json))
+                answer.and_then(|json| follow::read(&json).map(|_| json))
             })
         })
         .collect();
@@ -193,7 +191,7 @@ impl Feeds {
         for (proxy, admin) in admins.iter().enumerate() {
             let sender = sender.clone();
             let tell = move |news| sender.send(Input::News(proxy, news)).is_ok();
-            runtime.spawn(feed::follow(admin.clone(), cluster.subscribe(), tell));
+            runtime.spawn(follow::follow(admin.clone(), cluster.subscribe(), tell));
         }
         let ending = sender.clone();
         runtime.spawn(async move {
@@ -315,6 +313,3 @@ fn outcome(verb: &str, address: &str, answer: &Value) -> String {
     let state = answer["state"].as_str().map(|state| format!(": now {state}")).unwrap_or_default();
     format!("{verb}ed {address}{state}")
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,11 +2,12 @@
 //!
 //! A proxy that restarts has a short history. Older seconds stay, with a gap.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use plimsoll_admin::LiveSample;
 use plimsoll_core::Criticality;
-use serde::Deserialize;
+
+use crate::fleet::follow::History;
 
 /// Seconds kept.
 pub(super) const MAX_POINTS: usize = 600;
@@ -30,16 +31,6 @@ pub(super) struct Point {
     pub(super) load_line: Option<f64>,
 }
 
-/// The event with the past ten minutes.
-#[derive(Debug, Deserialize)]
-pub(super) struct History {
-    pub(super) cluster: String,
-    begin: f64,
-    step_s: f64,
-    samples: usize,
-    series: BTreeMap<String, Vec<Option<f64>>>,
-}
-
 impl Point {
     fn of(at: f64, value: impl Fn(&str) -> Option<f64>) -> Self {
         let sum = |of: &str| -> Option<f64> {
@@ -53,13 +44,12 @@ impl Point {
     }
 }
 
-impl History {
-    fn points(&self) -> impl Iterator<Item = Point> {
-        (0..self.samples.min(MAX_POINTS)).map(|i| {
-            let value = |name: &str| self.series.get(name)?.get(i).copied().flatten();
-            Point::of(self.begin + i as f64 * self.step_s, value)
-        })
-    }
+/// The points of a history, the oldest first.
+fn points(history: &History) -> impl Iterator<Item = Point> {
+    (0..history.samples.min(MAX_POINTS)).map(|i| {
+        let value = |name: &str| history.series.get(name)?.get(i).copied().flatten();
+        Point::of(history.begin + i as f64 * history.step_s, value)
+    })
 }
 
 /// The points of a cluster, the oldest first.
@@ -77,7 +67,7 @@ impl Points {
             self.cluster.clone_from(&history.cluster);
         }
         self.points.retain(|point| point.at < history.begin - history.step_s / 2.0);
-        for point in history.points() {
+        for point in points(history) {
             self.push(point);
         }
     }

@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use plimsoll_admin::{Live, LiveBackend, LiveCluster};
 
-use super::points::{History, Points};
+use super::points::Points;
 use super::select::Choice;
 use crate::explain::escaped;
+use crate::fleet::follow::History;
 
 /// Lines of refusals kept.
 const MAX_TAPPED: usize = 500;
@@ -468,8 +469,8 @@ fn scroll(scrolled: usize, code: KeyCode, is_from_end: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::tests::examples::{fine, no_gate, overload};
     use crate::top::select::Sort;
-    use crate::top::tests::examples::{fine, no_gate, overload};
 
     fn state(live: Live) -> State {
         let mut state = State::new(&["127.0.0.1:9900".to_owned()], None, Choice::default());

@@ -9,8 +9,8 @@ use ratatui::text::{Line, Span};
 use super::cells::{cut, flow, left, right, width as width_of, wrap};
 use super::chart;
 use super::theme::Theme;
+use crate::fleet::sums::{Sums, merge};
 use crate::top::state::{Focus, Message, Mode, State, Unit};
-use crate::top::sums::{Sums, merge};
 use crate::words::{self, clock, known, number, percent, span, state_glyph, verdict};
 
 /// Lines that the sentence of a verdict may take.

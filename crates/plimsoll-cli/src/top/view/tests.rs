@@ -6,9 +6,9 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
 use super::*;
+use crate::fleet::tests::examples::{AT, fine, many, no_gate, overload};
 use crate::top::select::Choice;
 use crate::top::state::{Message, Mode, Page, State, Switch};
-use crate::top::tests::examples::{AT, fine, many, no_gate, overload};
 
 /// The state after ten minutes that led to this answer: demand grew from nothing.
 fn state(live: Live) -> State {

@@ -12,29 +12,29 @@ use crate::words::rank;
 
 /// The load of the cluster that a proxy shows in detail, or its sum over several proxies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Sums {
+pub(crate) struct Sums {
     /// The worst verdict; `null` where no cluster has a gate.
-    pub(super) verdict: Option<String>,
+    pub(crate) verdict: Option<String>,
     /// Requests a second that arrived.
-    pub(super) offered_qps: f64,
+    pub(crate) offered_qps: f64,
     /// Admitted requests a second.
-    pub(super) admitted_qps: f64,
+    pub(crate) admitted_qps: f64,
     /// Shed requests a second.
-    pub(super) shed_qps: f64,
+    pub(crate) shed_qps: f64,
     /// CPUs that the requests would keep busy; `null` without a gate.
-    pub(super) offered_cpus: Option<f64>,
+    pub(crate) offered_cpus: Option<f64>,
     /// CPUs that the admitted ones keep busy.
-    pub(super) admitted_cpus: Option<f64>,
+    pub(crate) admitted_cpus: Option<f64>,
     /// CPUs that the shed ones would keep busy.
-    pub(super) shed_cpus: Option<f64>,
+    pub(crate) shed_cpus: Option<f64>,
     /// CPUs in use by the protected processes.
-    pub(super) used_cpus: Option<f64>,
+    pub(crate) used_cpus: Option<f64>,
     /// CPUs that the protected processes can use.
-    pub(super) capacity_cpus: Option<f64>,
+    pub(crate) capacity_cpus: Option<f64>,
     /// Healthy backends.
-    pub(super) healthy: u64,
+    pub(crate) healthy: u64,
     /// All backends.
-    pub(super) backends: u64,
+    pub(crate) backends: u64,
 }
 
 /// A sum whose parts may be unknown: unknown only if all are.
@@ -47,7 +47,7 @@ fn plus(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 
 impl Sums {
     /// Of one proxy.
-    pub(super) fn of(live: &Live) -> Self {
+    pub(crate) fn of(live: &Live) -> Self {
         let Some(cluster) = &live.cluster else { return Self::default() };
         let gate = cluster.gate.as_ref();
         let demand = &cluster.demand;
@@ -88,28 +88,28 @@ impl Sums {
 
 /// A row of the fleet.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row<'a> {
+pub(crate) struct Row<'a> {
     /// The proxy's admin address, as it was given.
-    pub(super) admin: &'a str,
+    pub(crate) admin: &'a str,
     /// The name of its machine; `None` if it does not answer.
-    pub(super) name: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
     /// Its sums; `None` if it does not answer.
-    pub(super) sums: Option<Sums>,
+    pub(crate) sums: Option<Sums>,
 }
 
 /// A fleet.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Fleet<'a> {
+pub(crate) struct Fleet<'a> {
     /// The proxies, in the order given.
-    pub(super) rows: Vec<Row<'a>>,
+    pub(crate) rows: Vec<Row<'a>>,
     /// The sums of those that answer.
-    pub(super) sums: Sums,
+    pub(crate) sums: Sums,
     /// Proxies that answer.
-    pub(super) answering: usize,
+    pub(crate) answering: usize,
 }
 
 /// Merges the answers of several proxies: each with its admin address.
-pub(super) fn merge<'a>(answers: impl IntoIterator<Item = (&'a str, Option<&'a Live>)>) -> Fleet<'a> {
+pub(crate) fn merge<'a>(answers: impl IntoIterator<Item = (&'a str, Option<&'a Live>)>) -> Fleet<'a> {
     let mut fleet = Fleet { rows: Vec::new(), sums: Sums::default(), answering: 0 };
     for (admin, live) in answers {
         let sums = live.map(Sums::of);
@@ -125,7 +125,7 @@ pub(super) fn merge<'a>(answers: impl IntoIterator<Item = (&'a str, Option<&'a L
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::tests::examples::{fine, no_gate, overload};
+    use crate::fleet::tests::examples::{fine, no_gate, overload};
 
     #[test]
     fn sums_add_what_is_known_and_take_the_worst_verdict() {

@@ -1,14 +1,15 @@
 //! Follows one proxy: its stream of states, again after each break, and another cluster on demand.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Method;
 use plimsoll_admin::Live;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::points::History;
 use crate::events::{Events, Failure, ask, clean};
 use crate::explain::escaped;
 
@@ -18,9 +19,19 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// Time between two questions to a proxy that has as many viewers as it takes.
 const POLL: Duration = Duration::from_secs(1);
 
+/// The event with the past ten minutes.
+#[derive(Debug, Deserialize)]
+pub(crate) struct History {
+    pub(crate) cluster: String,
+    pub(crate) begin: f64,
+    pub(crate) step_s: f64,
+    pub(crate) samples: usize,
+    pub(crate) series: BTreeMap<String, Vec<Option<f64>>>,
+}
+
 /// News of a proxy.
 #[derive(Debug)]
-pub(super) enum News {
+pub(crate) enum News {
     /// The past ten minutes.
     History(History),
     /// The present, and its JSON as it came.
@@ -32,13 +43,13 @@ pub(super) enum News {
 }
 
 /// The path of the state of a cluster.
-pub(super) fn path(page: &str, cluster: Option<&str>) -> String {
+pub(crate) fn path(page: &str, cluster: Option<&str>) -> String {
     let query = cluster.map(|name| format!("?cluster={}", escaped(name))).unwrap_or_default();
     format!("/api/v1/{page}{query}")
 }
 
 /// The answer in JSON, with all texts printable.
-pub(super) fn read(json: &str) -> Result<Live, Failure> {
+pub(crate) fn read(json: &str) -> Result<Live, Failure> {
     let foreign = |error: serde_json::Error| {
         Failure::Foreign(format!("its answer cannot be read, perhaps it is of another version: {error}"))
     };
@@ -50,7 +61,7 @@ pub(super) fn read(json: &str) -> Result<Live, Failure> {
 }
 
 /// Follows the proxy at `admin` for ever; `tell` returns false when nobody listens any more.
-pub(super) async fn follow(admin: String, mut cluster: watch::Receiver<Option<String>>, tell: impl Fn(News) -> bool) {
+pub(crate) async fn follow(admin: String, mut cluster: watch::Receiver<Option<String>>, tell: impl Fn(News) -> bool) {
     let mut pause = FIRST_PAUSE;
     loop {
         let wanted = cluster.borrow_and_update().clone();
@@ -143,7 +154,7 @@ async fn poll(admin: &str, cluster: Option<&str>, tell: &impl Fn(News) -> bool, 
 }
 
 /// The answer of a command, in words.
-pub(super) async fn command(admin: &str, path: &str) -> Result<Value, Failure> {
+pub(crate) async fn command(admin: &str, path: &str) -> Result<Value, Failure> {
     ask(admin, Method::POST, path).await
 }
 

@@ -1,3 +1,3 @@
 //! Parts that tests of several files share.
 
-pub(in crate::top) mod examples;
+pub(crate) mod examples;

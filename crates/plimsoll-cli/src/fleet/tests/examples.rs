@@ -8,7 +8,7 @@ use plimsoll_admin::{
 };
 use plimsoll_core::Criticality;
 
-pub(in crate::top) const AT: f64 = 1_764_326_400.0;
+pub(crate) const AT: f64 = 1_764_326_400.0;
 
 fn shed(reason: &str, qps: f64, cpus: Option<f64>) -> BTreeMap<String, LiveShed> {
     if qps > 0.0 { BTreeMap::from([(reason.to_owned(), LiveShed { qps, cpus })]) } else { BTreeMap::new() }
@@ -122,7 +122,7 @@ fn gate(verdict: &str, meaning: &str, used: f64) -> LiveGate {
 }
 
 /// Everything is admitted.
-pub(in crate::top) fn fine() -> Live {
+pub(crate) fn fine() -> Live {
     live(LiveCluster {
         name: "web".to_owned(),
         policy: "weighted".to_owned(),
@@ -141,7 +141,7 @@ pub(in crate::top) fn fine() -> Live {
 }
 
 /// A third is shed, some of it critical.
-pub(in crate::top) fn overload() -> Live {
+pub(crate) fn overload() -> Live {
     let named = |pairs: &[(&str, f64)]| pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     let mut rows: Vec<_> =
         (1..=38).map(|i| backend(i, "healthy", "check-passed", 0.97 - 0.01 * (i as f64 - 1.0))).collect();
@@ -220,7 +220,7 @@ pub(in crate::top) fn overload() -> Live {
 }
 
 /// A cluster without a gate.
-pub(in crate::top) fn no_gate() -> Live {
+pub(crate) fn no_gate() -> Live {
     let rows = vec![
         backend(1, "healthy", "check-passed", 0.5),
         backend(2, "healthy", "check-passed", 0.4),
@@ -238,7 +238,7 @@ pub(in crate::top) fn no_gate() -> Live {
 }
 
 /// Ten thousand backends. Forty are listed.
-pub(in crate::top) fn many() -> Live {
+pub(crate) fn many() -> Live {
     let mut live = overload();
     let backends = &mut live.cluster.as_mut().unwrap().backends;
     (backends.total, backends.known, backends.is_complete, backends.left_off) = (10_000, 10_000, false, 480);
