@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::fleet::Fleet;
-use super::page::Page;
 use super::phase::{Phase, PhaseResult};
 use super::stage::Stage;
 use super::table::Table;
+use crate::browser::Page;
 use crate::load::engine::Engine;
 use crate::load::mix::{Mix, Parts};
 use crate::load::plan::{Arrival, Plan, Protocol, Shape};

@@ -23,7 +23,6 @@ mod act;
 mod child;
 mod cpu;
 mod fleet;
-mod page;
 mod phase;
 mod quota;
 mod screen;
@@ -34,11 +33,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::browser::Browser;
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
 use crate::{process, units};
 
-use page::Browser;
 use phase::{Phase, PhaseResult};
 use screen::Screen;
 use stage::Stage;

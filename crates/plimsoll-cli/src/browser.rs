@@ -1,4 +1,4 @@
-//! The live page of a scene: its address, and whether a browser opens it.
+//! The browser of the person at this machine, and the live page that it opens.
 
 use std::cell::Cell;
 use std::env;
@@ -9,25 +9,25 @@ use crate::output::errln;
 
 /// Whether a browser opens pages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Browser {
+pub(crate) struct Browser {
     opens: bool,
 }
 
 impl Browser {
     /// It does where a person and a browser are likely to be, unless `no_open`.
-    pub(super) fn new(no_open: bool) -> Self {
+    pub(crate) fn new(no_open: bool) -> Self {
         Self { opens: !no_open && stderr().is_terminal() && has_screen() }
     }
 
     /// The page of the admin API at this address.
-    pub(super) fn page(self, admin: SocketAddr) -> Page {
+    pub(crate) fn page(self, admin: SocketAddr) -> Page {
         Page { admin, browser: self, is_shown: Cell::new(false) }
     }
 }
 
-/// The live page of a scene. Its acts have proxies of their own at the same address.
+/// The live page at an address. Processes may take turns there, as the acts of a demo do.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(crate) struct Page {
     admin: SocketAddr,
     browser: Browser,
     is_shown: Cell<bool>,
@@ -35,12 +35,12 @@ pub(super) struct Page {
 
 impl Page {
     /// The address of the admin API.
-    pub(super) fn admin(&self) -> SocketAddr {
+    pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
     }
 
     /// Says where the page is, and opens it; once. Somebody has to answer there by now.
-    pub(super) fn show(&self) {
+    pub(crate) fn show(&self) {
         if self.is_shown.replace(true) {
             return;
         }
