@@ -151,7 +151,6 @@ function backendsOf({ total, unhealthy, second, base, measure = "utilization", d
       qps: isHealthy ? load * 90 : 0,
       latency_ms: isHealthy ? 1.6 + 5 * load ** 3 : null,
       error_share: isHealthy ? 0.002 * load : null,
-      is_drained: isDrained,
     };
   });
   const healthy = all.filter(({ state }) => state === "healthy").sort((one, other) => other.load - one.load);

@@ -31,6 +31,8 @@ button.addEventListener("click", () => {
 });
 
 const isHealthy = (row) => row.state === "healthy";
+/** By hand: one that is a lame duck by its own report comes back by itself. */
+const isDrained = (row) => row.reason === "drained";
 const byLoad = (one, other) => (other.load ?? -1) - (one.load ?? -1);
 const loadText = (measure, load) => (measure === "utilization" ? percent(load) : count(load));
 
@@ -129,7 +131,7 @@ function buildRow({ row: { address }, cluster }) {
     text(inFlight, count(row.in_flight));
     text(latency, milliseconds(row.latency_ms));
     text(failures, percent(row.error_share));
-    const verb = row.is_drained ? "undrain" : "drain";
+    const verb = isDrained(row) ? "undrain" : "drain";
     text(command, verb);
     attribute(command, "aria-label", `${verb} ${row.address}`);
   };
@@ -138,10 +140,10 @@ function buildRow({ row: { address }, cluster }) {
 
 /** One of the two commands that this page sends. */
 async function run(cluster, row, origin) {
-  const verb = row.is_drained ? "undrain" : "drain";
+  const verb = isDrained(row) ? "undrain" : "drain";
   const healthy = latest.cluster.backends.by_state.healthy ?? 0;
   const left = isHealthy(row) ? healthy - 1 : healthy;
-  const effect = row.is_drained
+  const effect = isDrained(row)
     ? "Requests are sent to it again after a check."
     : `It gets no new requests, and the ${counted(row.in_flight ?? 0, "request")} in flight may finish. ${counted(left, "healthy backend")} of ${count(latest.cluster.backends.total)} remain.`;
   const answer = await ask({ title: `${verb} ${row.address}?`, words: effect, verb });
