@@ -69,8 +69,8 @@ pub mod parts {
     pub use crate::api::{Called, no_foreign_page};
     pub use crate::lease::Lease;
     pub use crate::live::{
-        Changes as LiveChanges, History, Look, MAX_SAMPLES, MAX_VIEWERS, NamedSeries, STEP, Series, Subject, Viewers,
-        event, first_events, now,
+        Changes as LiveChanges, History, Look, MAX_BATCH, MAX_CHANGES, MAX_CLUSTERS, MAX_ROWS, MAX_ROWS_OF_MANY,
+        MAX_SAMPLES, MAX_VIEWERS, NamedSeries, STEP, Series, Subject, Viewers, event, first_events, live_series, now,
     };
     pub use crate::page::{PATH as PAGE_PATH, for_browser, router as page_router};
     pub use crate::round::significant;
@@ -90,8 +90,8 @@ pub use explain::{
 pub use fleet::{BackendOrder, Fleet, Missing, Obeyed, Refused};
 pub use live::{
     Live, LiveBackend, LiveBackends, LiveBatch, LiveChange, LiveCluster, LiveClusterRow, LiveClusterSnapshot,
-    LiveCustomer, LiveDemand, LiveFleetLimit, LiveGate, LivePage, LiveProcess, LiveSample, LiveShed, LiveSnapshot,
-    LiveSource, LiveTraffic, LiveVerdict,
+    LiveCustomer, LiveDemand, LiveFleetLimit, LiveGate, LivePage, LiveProcess, LiveSample, LiveSeen, LiveShed,
+    LiveSnapshot, LiveSource, LiveTraffic, LiveVerdict,
 };
 pub use metrics::figures::{BackendFigures, BackendMetrics, ClusterScrape};
 pub use metrics::text::{Kind as MetricKind, Writer as MetricWriter};

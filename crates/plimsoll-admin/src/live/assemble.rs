@@ -47,6 +47,7 @@ pub(super) fn assemble(
             verdict: gate.shedding.verdict.name().to_owned(),
             meaning: meaning(&gate.shedding, gate),
             for_s: significant(gate.shedding.verdict_for.as_secs_f64()),
+            proxy: None,
         }),
         clusters: ranked.iter().take(MAX_CLUSTERS).map(|cluster| row(cluster, state)).collect(),
         clusters_left_off: ranked.len().saturating_sub(MAX_CLUSTERS),
@@ -100,6 +101,7 @@ fn gate(of: &InboundSnapshot) -> LiveGate {
         verdict: shedding.verdict.name().to_owned(),
         meaning: meaning(shedding, of),
         verdict_for_s: significant(shedding.verdict_for.as_secs_f64()),
+        proxy: None,
         throttled_for_s: shedding.shedding_for.map(|time| significant(time.as_secs_f64())),
         dry_run: of.dry_run,
         capacity_cpus: significant(of.capacity),
@@ -181,6 +183,7 @@ fn backend(view: &client::BackendView, overview: &client::ClusterOverview, measu
         qps: report.map(|report| significant(report.qps)),
         latency_ms: snapshot.latency.map(|latency| significant(latency.as_secs_f64() * 1e3)),
         error_share: significant(snapshot.error_share),
+        seen: None,
     }
 }
 

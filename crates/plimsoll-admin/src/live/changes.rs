@@ -8,7 +8,7 @@ use super::source::LiveClusterSnapshot;
 use super::view::LiveChange;
 
 /// Changes kept: those that an event carries.
-const MAX_CHANGES: usize = 20;
+pub const MAX_CHANGES: usize = 20;
 /// Backends that change alike within a second and are named. More of them are one change: a lost zone
 /// would displace everything else.
 const MAX_NAMED: usize = 3;
@@ -63,6 +63,7 @@ impl Seen {
                 cluster: Some(overview.name.to_string()),
                 subject,
                 text: format!("{state}: {}", reason.name()),
+                proxies: Vec::new(),
             };
             if new > MAX_NAMED {
                 changes.push(change(at, format!("{new} backends")));

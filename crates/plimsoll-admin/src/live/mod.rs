@@ -28,8 +28,9 @@ use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::assemble::assemble;
-pub use self::changes::Changes;
+pub use self::changes::{Changes, MAX_CHANGES};
 pub use self::history::{History, MAX_SAMPLES, NamedSeries, Series};
+pub use self::series::live_series;
 pub use self::source::{LiveClusterSnapshot, LiveSnapshot, LiveSource};
 use self::track::{BatchSums, Track};
 pub use self::view::*;
@@ -169,7 +170,14 @@ impl State {
 }
 
 fn of_process(at: f64, kind: &str, subject: &str, text: &str) -> LiveChange {
-    LiveChange { at, kind: kind.to_owned(), cluster: None, subject: subject.to_owned(), text: text.to_owned() }
+    LiveChange {
+        at,
+        kind: kind.to_owned(),
+        cluster: None,
+        subject: subject.to_owned(),
+        text: text.to_owned(),
+        proxies: Vec::new(),
+    }
 }
 
 fn batch_sums(snapshot: &LiveSnapshot) -> BatchSums {

@@ -31,6 +31,11 @@ pub(crate) struct Sample {
     pub(crate) verdict: f32,
 }
 
+/// The names of the series of a cluster, in a fixed order.
+pub fn live_series() -> impl ExactSizeIterator<Item = &'static str> {
+    Sample::ALL.iter().map(|(name, _)| *name)
+}
+
 impl Series for Sample {
     const ALL: &'static [NamedSeries<Self>] = &[
         ("offered_cpus.critical-plus", |of| of.offered_cpus[0]),

@@ -75,6 +75,7 @@ impl Track {
             cluster: Some(cluster.overview.name.to_string()),
             subject: verdict.name().to_owned(),
             text: format!("was {}", before.name()),
+            proxies: Vec::new(),
         })
     }
 }

@@ -14,13 +14,13 @@ use super::history::{Series, known};
 use crate::round::significant;
 
 /// Clusters in the list, the worst first.
-pub(crate) const MAX_CLUSTERS: usize = 40;
+pub const MAX_CLUSTERS: usize = 40;
 /// Backends in the list.
-pub(crate) const MAX_ROWS: usize = 60;
+pub const MAX_ROWS: usize = 60;
 /// Backends in the list where there are more than [`MAX_ROWS`]: a third of them the most loaded.
-pub(crate) const MAX_ROWS_OF_MANY: usize = 40;
+pub const MAX_ROWS_OF_MANY: usize = 40;
 /// Listeners for batch work.
-pub(crate) const MAX_BATCH: usize = 5;
+pub const MAX_BATCH: usize = 5;
 
 /// A proxy at one moment, with one of its clusters in detail.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -104,6 +104,9 @@ pub struct LiveVerdict {
     pub meaning: String,
     /// Time since it began, in seconds.
     pub for_s: f64,
+    /// The proxy with it, of several; left out by a single proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
 }
 
 /// A cluster in the list.
@@ -149,6 +152,9 @@ pub struct LiveGate {
     pub meaning: String,
     /// Time since the verdict began, in seconds.
     pub verdict_for_s: f64,
+    /// The proxy with this verdict, of several; left out by a single proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
     /// Time of shedding without a pause of five minutes; `null` while nothing is shed.
     pub throttled_for_s: Option<f64>,
     /// Whether requests are only counted as shed.
@@ -255,6 +261,18 @@ pub struct LiveBackend {
     pub latency_ms: Option<f64>,
     /// Share of failures among its recent requests.
     pub error_share: f64,
+    /// The proxies that have it; left out by a single proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<LiveSeen>,
+}
+
+/// A backend in the eyes of several proxies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveSeen {
+    /// Proxies that have it in their lists.
+    pub proxies: u32,
+    /// Proxies that see it in the state of its row.
+    pub in_state: u32,
 }
 
 /// A customer.
@@ -370,4 +388,7 @@ pub struct LiveChange {
     pub subject: String,
     /// The change in a few words.
     pub text: String,
+    /// The proxies that saw it, of several; left out by a single proxy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxies: Vec<String>,
 }

@@ -89,6 +89,7 @@ fn live(cluster: LiveCluster) -> Live {
             verdict: gate.verdict.clone(),
             meaning: gate.meaning.clone(),
             for_s: gate.verdict_for_s,
+            proxy: None,
         }),
         clusters: vec![LiveClusterRow {
             name: cluster.name.clone(),
@@ -110,6 +111,7 @@ fn gate(verdict: &str, meaning: &str, used: f64) -> LiveGate {
         verdict: verdict.to_owned(),
         meaning: meaning.to_owned(),
         verdict_for_s: 120.0,
+        proxy: None,
         throttled_for_s: None,
         dry_run: false,
         capacity_cpus: 8.0,
@@ -207,6 +209,7 @@ pub(crate) fn overload() -> Live {
         cluster: Some("web".to_owned()),
         subject: subject.to_owned(),
         text: text.to_owned(),
+        proxies: Vec::new(),
     };
     live.changes = vec![
         change(10.0, "backend", "10.0.0.40:80", "ejected: success-rate"),
