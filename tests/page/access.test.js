@@ -9,7 +9,7 @@ import { open, useBrowser } from "./harness.js";
 useBrowser();
 
 for (const colorScheme of ["light", "dark"]) {
-  for (const scene of ["fine", "as-intended", "overload", "capacity-short", "huge", "no-gate", "quota"]) {
+  for (const scene of ["fine", "as-intended", "overload", "capacity-short", "huge", "no-gate", "quota", "fleet"]) {
     test(`axe finds nothing: ${scene}, ${colorScheme}`, async () => {
       const { page } = await open(scene, { colorScheme });
       assert.deepEqual(await violations(page), []);
@@ -30,7 +30,7 @@ for (const colorScheme of ["light", "dark"]) {
 }
 
 test("no scene scrolls sideways at any width", async () => {
-  for (const scene of ["fine", "overload", "huge", "no-gate", "quota"]) {
+  for (const scene of ["fine", "overload", "huge", "no-gate", "quota", "fleet"]) {
     const { page } = await open(scene);
     for (const width of [320, 400, 768, 1024, 1440, 1920]) {
       await page.setViewportSize({ width, height: 900 });

@@ -7,7 +7,7 @@ import { MockServer } from "./mock/server.js";
 
 const [folder = "pictures", ...only] = process.argv.slice(2);
 const SCENES =
-  only.length > 0 ? only : ["fine", "as-intended", "overload", "capacity-short", "huge", "no-gate", "quota"];
+  only.length > 0 ? only : ["fine", "as-intended", "overload", "capacity-short", "huge", "no-gate", "quota", "fleet"];
 const WIDTHS = [1440, 1024, 400];
 
 mkdirSync(folder, { recursive: true });

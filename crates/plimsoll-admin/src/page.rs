@@ -51,6 +51,7 @@ static FILES: &[File] = &files![
     "format.js": SCRIPT,
     "history.js": SCRIPT,
     "main.js": SCRIPT,
+    "proxies.js": SCRIPT,
     "quota.js": SCRIPT,
     "stream.js": SCRIPT,
     "theme.js": SCRIPT,

@@ -4,6 +4,7 @@ import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 
+import { explainedBy, fleetEvent, switched } from "./fleet.js";
 import { HOSTILE_NAMES, explanations, fresh, history, proxyEvent, quotaEvent } from "./scenes.js";
 
 const ASSETS = new URL("../../../crates/plimsoll-admin/src/page/", import.meta.url);
@@ -28,6 +29,8 @@ export class MockServer {
   /** Longest history of a stream; a restarted server has none. */
   remembers = 600;
   isSilent = false;
+  /** Of the scene of several proxies: whether one does not answer. */
+  isLost = true;
   now = () => Date.now() / 1_000;
 
   #scene;
@@ -96,14 +99,9 @@ export class MockServer {
         verdict: this.event(at).verdict,
         clusters: this.event(at).clusters,
       };
-    return proxyEvent({
-      scene: this.#scene,
-      at,
-      process,
-      state: this.#state,
-      into: this.#into(at) - ago,
-      isSample: ago > 0,
-    });
+    const options = { at, process, state: this.#state, into: this.#into(at) - ago, isSample: ago > 0 };
+    if (this.#scene === "fleet") return fleetEvent({ ...options, lost: this.isLost });
+    return proxyEvent({ ...options, scene: this.#scene });
   }
 
   /** Sends one live event to every stream. */
@@ -129,10 +127,15 @@ export class MockServer {
       const filters = Object.fromEntries(searchParams);
       const id = path.split("/")[4];
       const names = this.#scene === "hostile" ? HOSTILE_NAMES : undefined;
-      const answer = explanations({ at: this.now(), filters: id ? { ...filters, id, last: 1 } : filters, names });
+      const answer = this.#explained({ at: this.now(), filters: id ? { ...filters, id, last: 1 } : filters, names });
       return json(response, 200, this.#scene === "fine" && !id ? { ...answer, requests: [] } : answer);
     }
     return this.#asset(path, response);
+  }
+
+  #explained(query) {
+    const answer = explanations(query);
+    return this.#scene === "fleet" ? explainedBy(answer) : answer;
   }
 
   #knows(cluster) {
@@ -168,6 +171,7 @@ export class MockServer {
       subject: address,
       text: verb === "drain" ? "lame-duck: drained" : "healthy: undrained",
     });
+    if (this.#scene === "fleet") return json(response, 200, switched(address, verb, this.isLost));
     return json(response, 200, { address, state: verb === "drain" ? "lame-duck" : "connecting", reason: `${verb}ed` });
   }
 

@@ -4,6 +4,7 @@
 import { ask } from "./confirm.js";
 import { attribute, find, hide, list, make, style, text } from "./dom.js";
 import { count, counted, milliseconds, number, percent } from "./format.js";
+import { nameOf } from "./proxies.js";
 import { stateOf } from "./words.js";
 
 /** Up to this number each backend has a bar of its own; above it, a histogram. */
@@ -100,6 +101,11 @@ function drawBars({ rows, total, measure, histogram, bin, max, mean: average }) 
   );
 }
 
+/** Of several proxies, those that see it in this state. */
+function seenBy({ seen }) {
+  return seen && seen.proxies > 1 ? ` at ${seen.in_state} of ${seen.proxies}` : "";
+}
+
 function buildRow({ row: { address }, cluster }) {
   const [glyph, place, state] = [
     make("span", { class: "glyph", "aria-hidden": "true" }),
@@ -120,7 +126,7 @@ function buildRow({ row: { address }, cluster }) {
     const { glyph: sign, word } = stateOf(row.state);
     attribute(element, "data-state", row.state);
     text(glyph, sign);
-    const since = row.state === "healthy" ? "" : `, ${row.reason?.replaceAll("-", " ") ?? "reason not known"}`;
+    const since = row.state === "healthy" ? "" : `, ${row.reason?.replaceAll("-", " ") ?? "reason not known"}${seenBy(row)}`;
     // The place of a healthy backend says more than the word; the word stays for screen readers.
     const isPlaced = row.locality && row.state === "healthy";
     state.firstChild.classList.toggle("hidden", Boolean(isPlaced));
@@ -138,6 +144,21 @@ function buildRow({ row: { address }, cluster }) {
   return { element, update };
 }
 
+/** The answer of a proxy in words. */
+function answer(verb, address, { ok, status }, { error, help }) {
+  return ok ? `✓ ${verb} of ${address} accepted` : `✕ ${address}: ${error ?? status}${help ? `; ${help}` : ""}`;
+}
+
+/** The answer of each proxy: those that did it, and then each other one with its problem. */
+function answers(verb, address, proxies) {
+  const done = proxies.filter((proxy) => proxy.is_ok).map(nameOf);
+  const failed = proxies.filter((proxy) => !proxy.is_ok);
+  return [
+    ...(done.length > 0 ? [`✓ ${verb} of ${address} accepted at ${done.join(", ")}`] : []),
+    ...failed.map((proxy) => `✕ ${nameOf(proxy)}: ${proxy.error}`),
+  ].join("\n");
+}
+
 /** One of the two commands that this page sends. */
 async function run(cluster, row, origin) {
   const verb = isDrained(row) ? "undrain" : "drain";
@@ -145,20 +166,15 @@ async function run(cluster, row, origin) {
   const left = isHealthy(row) ? healthy - 1 : healthy;
   const effect = isDrained(row)
     ? "Requests are sent to it again after a check."
-    : `It gets no new requests, and the ${counted(row.in_flight ?? 0, "request")} in flight may finish. ${counted(left, "healthy backend")} of ${count(latest.cluster.backends.total)} remain.`;
-  const answer = await ask({ title: `${verb} ${row.address}?`, words: effect, verb });
+    : `It gets no new requests${latest.event.proxies ? ` from ${counted(latest.event.proxies.length, "proxy")}` : ""}, and the ${counted(row.in_flight ?? 0, "request")} in flight may finish. ${counted(left, "healthy backend")} of ${count(latest.cluster.backends.total)} remain.`;
+  const isSure = await ask({ title: `${verb} ${row.address}?`, words: effect, verb });
   (origin.isConnected ? origin : title).focus();
-  if (!answer) return;
+  if (!isSure) return;
   const path = `/api/v1/clusters/${encodeURIComponent(cluster)}/backends/${encodeURIComponent(row.address)}/${verb}`;
   try {
     const response = await fetch(path, { method: "POST", signal: AbortSignal.timeout(10_000) });
     const body = await response.json().catch(() => ({}));
-    text(
-      result,
-      response.ok
-        ? `✓ ${verb} of ${row.address} accepted`
-        : `✕ ${row.address}: ${body.error ?? response.status}${body.help ? `; ${body.help}` : ""}`,
-    );
+    text(result, body.proxies ? answers(verb, row.address, body.proxies) : answer(verb, row.address, response, body));
   } catch {
     text(result, `✕ ${row.address}: no answer to ${verb}; the proxy may be unreachable`);
   }

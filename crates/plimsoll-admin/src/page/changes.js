@@ -3,6 +3,7 @@
 
 import { attribute, list, make, text } from "./dom.js";
 import { clock, span } from "./format.js";
+import { names } from "./proxies.js";
 
 const GLYPHS = {
   backend: "◉",
@@ -15,7 +16,7 @@ const GLYPHS = {
   connection: "⇄",
 };
 
-function build({ at, kind, cluster, service, subject, text: words }) {
+function build({ at, kind, cluster, service, subject, text: words, proxies }) {
   const [time, ago] = [make("time", {}, clock(at)), make("small", { class: "ago" })];
   const subjects = [...new Set([cluster, service, subject].filter(Boolean))];
   const element = make(
@@ -30,6 +31,7 @@ function build({ at, kind, cluster, service, subject, text: words }) {
       make("bdi", { class: "subject" }, subjects.join(" ")),
       " ",
       make("span", {}, words ?? ""),
+      ...(proxies?.length > 0 ? [" ", make("small", { title: proxies.join(", ") }, `at ${names(proxies)}`)] : []),
     ),
     ago,
   );
@@ -44,7 +46,7 @@ export function update(place, event, own) {
   list(
     place,
     items.map((change) => ({ ...change, now: event.at })),
-    (change) => `${change.at}/${change.kind}/${change.cluster ?? change.service}/${change.subject}/${change.text}`,
+    (change) => `${change.at}/${change.kind}/${change.cluster ?? change.service}/${change.subject}/${change.text}/${change.proxies ?? ""}`,
     build,
   );
   place.classList.toggle("is-empty", all.length === 0);

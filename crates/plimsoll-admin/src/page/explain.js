@@ -3,6 +3,7 @@
 
 import { find, list, make, text } from "./dom.js";
 import { clock, count, milliseconds, number, percent } from "./format.js";
+import { nameOf, names } from "./proxies.js";
 import { REASONS, explainQuery, reasonOf } from "./words.js";
 
 const [section, form, note, results, title] = [
@@ -46,6 +47,7 @@ function build(request) {
     `${outcome}${status ? ` with ${status}` : ""}${reason ? `: ${reasonOf(reason)}` : ""}, after ${milliseconds(request.took_ms)}`,
   );
   line("id", `${request.id}${request.id_is_own ? " (from the proxy)" : ""}`);
+  line("proxy", request.proxy);
   line("client", `${request.client}, at listener ${request.listener}`);
   line("route", [request.route, request.cluster && `cluster ${request.cluster}`].filter(Boolean).join(" → "));
   line("criticality", criticality && `${criticality.level}: ${criticality.why}`);
@@ -95,7 +97,9 @@ async function show(path, words) {
     const requests = answer.requests ?? (answer.id === undefined ? [] : [answer]);
     list(results, requests, (request) => `${request.id}/${request.at}`, build);
     const found = requests.length === 0 ? "no request remembered" : `${count(requests.length)} latest`;
-    text(note, `${words}: ${found}, as of ${clock(now)}`);
+    const silent = (answer.proxies ?? []).filter((proxy) => !proxy.is_ok).map(nameOf);
+    const without = silent.length > 0 && requests.length > 0 ? `; without ${names(silent)}` : "";
+    text(note, `${words}: ${found}, as of ${clock(now)}${without}`);
   } catch (problem) {
     if (run !== running) return;
     list(results, [], () => null, build);

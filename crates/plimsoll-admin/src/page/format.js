@@ -19,8 +19,8 @@ export function number(value) {
 /** A count, in full: `10,000`. */
 export const count = (value) => (Number.isFinite(value) ? Math.round(value).toLocaleString("en-US") : UNKNOWN);
 
-/** A number of things: `1 backend`, `40 backends`. */
-export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+/** A number of things: `1 backend`, `40 backends`, `3 proxies`. */
+export const counted = (value, noun) => `${count(value)} ${value === 1 ? noun : `${noun}s`.replace(/ys$/, "ies")}`;
 
 /** A share of 1 as percent: `0.4%`, `13%`. Only all is 100%, and only nothing is 0%. */
 export function percent(share) {

@@ -9,6 +9,7 @@ import { attribute, find, hide, list, make, text } from "./dom.js";
 import * as explain from "./explain.js";
 import { clock, span } from "./format.js";
 import { History } from "./history.js";
+import * as proxies from "./proxies.js";
 import * as quota from "./quota.js";
 import { Stream } from "./stream.js";
 import * as traffic from "./traffic.js";
@@ -57,7 +58,12 @@ function notice(before, event) {
   const began = ({ at, process }) => at - process.uptime_s;
   if (began(event) - began(before) > 3) {
     own = [
-      { at: began(event), kind: "process", subject: event.process.name, text: "restarted; counts begin anew" },
+      {
+        at: began(event),
+        kind: "process",
+        subject: event.process.kind === "fleet" ? "this page" : event.process.name,
+        text: "restarted; counts begin anew",
+      },
       ...own,
     ].slice(0, 5);
   }
@@ -87,6 +93,7 @@ function drawProxy(event) {
   hide(units, !cluster?.gate);
   find(`input[value="${unit}"]`, units).checked = true;
   verdict.update(model);
+  proxies.update(model);
   if (!cluster) return;
   if (cluster.name !== shownCluster) backends.clear();
   shownCluster = cluster.name;

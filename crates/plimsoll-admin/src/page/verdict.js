@@ -3,6 +3,7 @@
 
 import { attribute, explainLink, find, hide, list, make, text } from "./dom.js";
 import { clock, count, counted, number, percent, span, unitName } from "./format.js";
+import { names, nameOf } from "./proxies.js";
 import { CRITICALITIES, explainQuery, reasonOf, verdictOf } from "./words.js";
 
 const section = find("#verdict");
@@ -120,6 +121,15 @@ function ungated({ backends, traffic }) {
   return { name: "none", word: "No gate", meaning };
 }
 
+/** The proxies with the verdict that is shown, of several. */
+function places(proxies, gate) {
+  if (!proxies || !gate || gate.verdict === "fine" || proxies.length === 1) return "";
+  const alike = proxies.filter(({ load }) => load?.verdict === gate.verdict).map(nameOf);
+  // The proxy that the sentence is of comes first.
+  const all = [...new Set([gate.proxy, ...alike].filter(Boolean))];
+  return all.length === proxies.length ? " At every proxy." : ` At ${names(all)}.`;
+}
+
 function show({ name, word: words, meaning: sense, for_s: seconds }) {
   const verdict = verdictOf(name);
   attribute(section, "data-verdict", name);
@@ -139,8 +149,10 @@ function label(name, words, place) {
 export function update(model) {
   const { event, cluster } = model;
   if (!cluster) {
-    show({ name: "none", word: "No cluster", meaning: "This proxy has no cluster." });
-    label("none", "No cluster", event.process.name);
+    const isLost = event.proxies?.every(({ answers }) => !answers) ?? false;
+    const meaning = isLost ? "No proxy answers." : event.proxies ? "No proxy has a cluster." : "This proxy has no cluster.";
+    show({ name: isLost ? "unknown" : "none", word: isLost ? "No figures" : "No cluster", meaning });
+    label("none", isLost ? "No figures" : "No cluster", event.process.name);
     list(facts, [], (one) => one, fact);
     return;
   }
@@ -148,7 +160,7 @@ export function update(model) {
   const bare = gate ? null : ungated(cluster);
   const words =
     gate?.dry_run && gate.verdict !== "fine" ? `Dry run: ${verdictOf(gate.verdict).word.toLowerCase()}` : undefined;
-  show(bare ?? { name: gate.verdict, word: words, meaning: sentence(gate), for_s: gate.verdict_for_s });
+  show(bare ?? { name: gate.verdict, word: words, meaning: `${sentence(gate)}${places(event.proxies, gate)}`, for_s: gate.verdict_for_s });
 
   const shed = [
     { term: gate?.dry_run ? "would be shed" : "shed now", lines: which(model) },
