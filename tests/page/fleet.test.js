@@ -76,7 +76,7 @@ test("a backend is one row, and says how many proxies see its state", async () =
 test("changes have the names of their proxies", async () => {
   const { page } = await open("fleet", { prepare: frozen });
   const changes = await texts(page, '.grid[data-kind="proxy"] .changes li');
-  assert.ok(changes.some((words) => /edge-2 does not answer/.test(words)), changes.join("\n"));
+  assert.ok(changes.some((words) => /edge-2\.example:9900 does not answer/.test(words)), changes.join("\n"));
   assert.ok(changes.some((words) => /ejected: consecutive-failures at edge-1 and edge-3/.test(words)), changes.join("\n"));
 });
 

@@ -3,7 +3,7 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{backend, check, completions, control, demo, explain, load, man, proxy, quota, sim, tap, top};
+use crate::{backend, check, completions, control, demo, explain, load, man, page, proxy, quota, sim, tap, top};
 
 /// Load balancing and overload protection: a proxy, and the tools to try, test and plan it.
 #[derive(Debug, Parser)]
@@ -50,6 +50,8 @@ enum Command {
     Status(control::StatusArgs),
     /// Watch a running proxy, or several: verdict, load, backends, customers, as they change
     Top(top::Args),
+    /// Serve one live page for a fleet of several proxies
+    Page(page::Args),
     /// Print refusals as they happen, each with its reason
     Tap(tap::Args),
     /// Share the CPU limits of customers among all tasks of a service
@@ -85,6 +87,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Undrain(args) => control::undrain(&args),
         Command::Status(args) => control::status(&args),
         Command::Top(args) => top::run(&args),
+        Command::Page(args) => page::run(&args),
         Command::Tap(args) => tap::run(&args),
         Command::Quota(args) => quota::run(&args),
         Command::Explain(args) => explain::run(&args),

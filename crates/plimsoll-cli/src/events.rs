@@ -23,8 +23,8 @@ use crate::fetch::{Connection, send};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Silence in a stream that sends something each second.
 const MAX_SILENCE: Duration = Duration::from_secs(5);
-/// Largest event. One with ten minutes of history has 200 KB.
-const MAX_EVENT: usize = 8 << 20;
+/// Largest event. One with ten minutes of history has 200 KB, and a program may follow 64 proxies.
+const MAX_EVENT: usize = 2 << 20;
 
 /// An event.
 #[derive(Clone, Debug, PartialEq)]

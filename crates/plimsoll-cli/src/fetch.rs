@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST};
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::task::JoinHandle;
+
+/// Largest answer. A thousand explained requests have less than one megabyte.
+const MAX_BODY: usize = 2 << 20;
 
 /// The status and the body that the API at `admin` has for `path`.
 pub(crate) async fn fetch(admin: SocketAddr, path: &str) -> anyhow::Result<(u16, Bytes)> {
@@ -38,7 +41,8 @@ impl Answer {
     /// The status and the whole body.
     pub(crate) async fn whole(self) -> anyhow::Result<(u16, Bytes)> {
         let status = self.response.status().as_u16();
-        let body = self.response.into_body().collect().await?.to_bytes();
+        let body = Limited::new(self.response.into_body(), MAX_BODY).collect().await;
+        let body = body.map_err(|error| anyhow::anyhow!("the answer cannot be read: {error}"))?.to_bytes();
         drop(self.connection);
         Ok((status, body))
     }

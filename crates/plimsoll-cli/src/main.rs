@@ -21,6 +21,7 @@ mod load;
 mod log;
 mod man;
 mod output;
+mod page;
 mod process;
 mod proxy;
 mod quota;

@@ -85,7 +85,7 @@ export function fleetEvent({ lost = true, process, ...options }) {
     at: options.at - LOST_S,
     kind: "connection",
     cluster: null,
-    subject: "edge-2",
+    subject: ADDRESSES[1],
     text: `does not answer: ${UNREACHABLE}`,
   };
   return {

@@ -48,20 +48,51 @@ pub(crate) fn path(page: &str, cluster: Option<&str>) -> String {
     format!("/api/v1/{page}{query}")
 }
 
-/// The answer in JSON, with all texts printable.
+/// The way from the JSON of an answer to a state.
+pub(crate) type Read = fn(&str) -> Result<Live, Failure>;
+
+/// The answer in JSON, with all texts printable: for a terminal.
 pub(crate) fn read(json: &str) -> Result<Live, Failure> {
-    let foreign = |error: serde_json::Error| {
-        Failure::Foreign(format!("its answer cannot be read, perhaps it is of another version: {error}"))
-    };
-    let json = clean(serde_json::from_str::<Value>(json).map_err(foreign)?);
+    let json = clean(serde_json::from_str::<Value>(json).map_err(unreadable)?);
+    of_proxy(&json)?;
+    serde_json::from_value(json).map_err(unreadable)
+}
+
+/// The answer of a single proxy in JSON, with its texts as they are: for a page.
+pub(crate) fn read_single(json: &str) -> Result<Live, Failure> {
+    match serde_json::from_str::<Live>(json) {
+        Ok(live) if live.process.kind == "fleet" => {
+            Err(Failure::Foreign("it is a page over several proxies: name those proxies".to_owned()))
+        }
+        Ok(live) => Ok(live),
+        Err(error) => {
+            of_proxy(&serde_json::from_str(json).map_err(unreadable)?)?;
+            Err(unreadable(error))
+        }
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> Failure {
+    Failure::Foreign(format!("its answer cannot be read, perhaps it is of another version: {error}"))
+}
+
+/// Whether the state is one of a proxy, or of several.
+fn of_proxy(json: &Value) -> Result<(), Failure> {
     match json["process"]["kind"].as_str() {
-        Some("quota") => Err(Failure::Foreign("it is a quota server, not a proxy".to_owned())),
-        _ => serde_json::from_value(json).map_err(foreign),
+        Some("quota") => {
+            Err(Failure::Foreign("it is a quota server, not a proxy: see its own page, /live/ there".to_owned()))
+        }
+        _ => Ok(()),
     }
 }
 
 /// Follows the proxy at `admin` for ever; `tell` returns false when nobody listens any more.
-pub(crate) async fn follow(admin: String, mut cluster: watch::Receiver<Option<String>>, tell: impl Fn(News) -> bool) {
+pub(crate) async fn follow(
+    admin: String,
+    mut cluster: watch::Receiver<Option<String>>,
+    read: Read,
+    tell: impl Fn(News) -> bool,
+) {
     let mut pause = FIRST_PAUSE;
     loop {
         let wanted = cluster.borrow_and_update().clone();
@@ -73,7 +104,7 @@ pub(crate) async fn follow(admin: String, mut cluster: watch::Receiver<Option<St
                 pause = FIRST_PAUSE;
                 continue;
             }
-            ended = stream(&admin, wanted.as_deref(), &tell, &mut pause) => ended,
+            ended = stream(&admin, wanted.as_deref(), read, &tell, &mut pause) => ended,
         };
         let is_heard = match (ended, wanted) {
             (Ended::Unheard, _) => false,
@@ -107,10 +138,16 @@ impl From<Failure> for Ended {
     }
 }
 
-async fn stream(admin: &str, cluster: Option<&str>, tell: &impl Fn(News) -> bool, pause: &mut Duration) -> Ended {
+async fn stream(
+    admin: &str,
+    cluster: Option<&str>,
+    read: Read,
+    tell: &impl Fn(News) -> bool,
+    pause: &mut Duration,
+) -> Ended {
     let mut events = match Events::open(admin, &path("live/stream", cluster)).await {
         Ok(events) => events,
-        Err(Failure::Refused { status: 503, .. }) => return poll(admin, cluster, tell, pause).await,
+        Err(Failure::Refused { status: 503, .. }) => return poll(admin, cluster, read, tell, pause).await,
         Err(failure) => return failure.into(),
     };
     loop {
@@ -135,7 +172,13 @@ async fn stream(admin: &str, cluster: Option<&str>, tell: &impl Fn(News) -> bool
 }
 
 /// Asks each second, without the past.
-async fn poll(admin: &str, cluster: Option<&str>, tell: &impl Fn(News) -> bool, pause: &mut Duration) -> Ended {
+async fn poll(
+    admin: &str,
+    cluster: Option<&str>,
+    read: Read,
+    tell: &impl Fn(News) -> bool,
+    pause: &mut Duration,
+) -> Ended {
     loop {
         let json = match crate::events::ask_text(admin, Method::GET, &path("live", cluster)).await {
             Ok(json) => json,
@@ -168,6 +211,16 @@ mod tests {
         assert!(refused("{").contains("cannot be read"));
         assert!(refused("{}").contains("missing field `at`"));
         assert!(refused(r#"{"process":{"kind":"quota"}}"#).contains("quota server"));
+        let refused = |json: &str| read_single(json).unwrap_err().to_string();
+        assert!(refused("{").contains("cannot be read"));
+        assert!(refused(r#"{"at":1}"#).contains("of another version: missing field"));
+        assert!(refused(r#"{"process":{"kind":"quota"}}"#).contains("quota server"));
+        let mut live = crate::fleet::tests::examples::fine();
+        let json = |live: &Live| serde_json::to_string(live).unwrap();
+        assert_eq!(read_single(&json(&live)).unwrap(), live);
+        live.process.kind = "fleet".to_owned();
+        assert!(refused(&json(&live)).contains("name those proxies"));
+        assert!(read(&json(&live)).is_ok(), "top can show it");
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! Several proxies as one fleet: their states as they change, and their sums.
+//! Several proxies as one fleet: their states as they change, their sums, and one state of all.
 
 pub(crate) mod follow;
+pub(crate) mod merge;
+pub(crate) mod past;
 pub(crate) mod sums;
 
 #[cfg(test)]

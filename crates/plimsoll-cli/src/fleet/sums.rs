@@ -6,6 +6,7 @@
 //! by itself.
 
 use plimsoll_admin::Live;
+use plimsoll_admin::parts::significant;
 use serde::Serialize;
 
 use crate::words::rank;
@@ -65,6 +66,19 @@ impl Sums {
             capacity_cpus: gate.map(|gate| gate.capacity_cpus),
             healthy: healthy.into(),
             backends: cluster.backends.total.into(),
+        }
+    }
+
+    /// The same to three digits, for people.
+    pub(crate) fn rounded(self) -> Self {
+        Self {
+            offered_qps: significant(self.offered_qps),
+            admitted_qps: significant(self.admitted_qps),
+            shed_qps: significant(self.shed_qps),
+            offered_cpus: self.offered_cpus.map(significant),
+            admitted_cpus: self.admitted_cpus.map(significant),
+            shed_cpus: self.shed_cpus.map(significant),
+            ..self
         }
     }
 

@@ -191,7 +191,7 @@ impl Feeds {
         for (proxy, admin) in admins.iter().enumerate() {
             let sender = sender.clone();
             let tell = move |news| sender.send(Input::News(proxy, news)).is_ok();
-            runtime.spawn(follow::follow(admin.clone(), cluster.subscribe(), tell));
+            runtime.spawn(follow::follow(admin.clone(), cluster.subscribe(), follow::read, tell));
         }
         let ending = sender.clone();
         runtime.spawn(async move {
