@@ -5,6 +5,7 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod admin;
 mod backend;
 mod browser;
 mod check;
@@ -12,10 +13,8 @@ mod cli;
 mod completions;
 mod control;
 mod demo;
-mod events;
 mod exit;
 mod explain;
-mod fetch;
 mod fleet;
 mod load;
 mod log;

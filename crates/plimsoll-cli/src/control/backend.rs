@@ -14,7 +14,7 @@ use super::Target;
 use super::api::{Answer, Api, PATIENCE};
 use super::drain::requests;
 use super::find::Found;
-use crate::events::clean;
+use crate::admin::events::clean;
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::explain::escaped;
 use crate::output::{errln, outln};

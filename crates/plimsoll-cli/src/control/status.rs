@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Target;
 use super::api::Api;
 use super::find::{Found, STATUS};
-use crate::events::clean;
+use crate::admin::events::clean;
 use crate::exit::{Outcome, Verdict};
 use crate::explain::escaped;
 use crate::output::{errln, out, outln};

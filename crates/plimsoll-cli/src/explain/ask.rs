@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::fetch::fetch;
+use crate::admin::fetch::fetch;
 
 /// A proxy that is alive answers in milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);

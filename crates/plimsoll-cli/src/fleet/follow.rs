@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::events::{Events, Failure, ask, clean};
+use crate::admin::events::{Events, Failure, ask, clean};
 use crate::explain::escaped;
 
 /// Time between two attempts after a break: a proxy that restarts is back within a second.
@@ -180,7 +180,7 @@ async fn poll(
     pause: &mut Duration,
 ) -> Ended {
     loop {
-        let json = match crate::events::ask_text(admin, Method::GET, &path("live", cluster)).await {
+        let json = match crate::admin::events::ask_text(admin, Method::GET, &path("live", cluster)).await {
             Ok(json) => json,
             Err(failure) => return failure.into(),
         };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::watch::Desk;
-use crate::events::{Failure, ask_text};
+use crate::admin::events::{Failure, ask_text};
 use crate::explain::escaped;
 
 /// Requests in an answer unless `last` says otherwise, and at most: as at one proxy.

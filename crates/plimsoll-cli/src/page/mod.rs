@@ -24,8 +24,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use self::watch::Desk;
+use crate::admin::events::{Failure, ask_text};
 use crate::browser::Browser;
-use crate::events::{Failure, ask_text};
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::fleet::follow;
 use crate::output::errln;

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::known::Known;
-use crate::events::ask_text;
+use crate::admin::events::ask_text;
 use crate::fleet::follow::{self, News};
 use crate::fleet::merge::{FleetLive, Member, labels, merge, rank_of, worst_cluster};
 use crate::fleet::past::{Past, history, sample};

@@ -6,8 +6,8 @@ use plimsoll_core::Criticality;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::admin::events::{Events, Failure, clean, clean_line};
 use crate::control::Target;
-use crate::events::{Events, Failure, clean, clean_line};
 use crate::exit::{Outcome, Verdict};
 use crate::explain::{self, LINE_HEADER, escaped};
 use crate::output::{errln, write_line};

@@ -8,7 +8,7 @@ use super::state::{Action, State, Switch};
 use super::terminal::{Screen, read_keys};
 use super::view::{Theme, draw};
 use super::{Feeds, Input, outcome, take};
-use crate::events::{Events, ask};
+use crate::admin::events::{Events, ask};
 use crate::exit::{Outcome, Verdict};
 use crate::fleet::follow;
 use crate::{explain, tap};

@@ -27,8 +27,8 @@ use tokio::sync::watch;
 
 use self::select::{Choice, Sort};
 use self::state::{Proxy, State};
+use crate::admin::events::{ask_text, clean_line};
 use crate::control::Target;
-use crate::events::{ask_text, clean_line};
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::fleet::follow::{self, News};
 use crate::output::{errln, out, write_line};

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::customer::{CUSTOMERS, GREEDY};
-use crate::fetch::fetch;
+use crate::admin::fetch::fetch;
 
 /// For one answer. Much, since the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(5);

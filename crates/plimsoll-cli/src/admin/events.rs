@@ -16,8 +16,8 @@ use plimsoll_proxy::printable;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use crate::admin::fetch::{Connection, send};
 use crate::exit::Problem;
-use crate::fetch::{Connection, send};
 
 /// Time to connect, and for the head of an answer. A proxy that is alive takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
