@@ -160,4 +160,4 @@ def test_what_is_not_there_is_told_with_the_mend(fleet: Fleet) -> None:
     told = explain(proxy, "nobody")
     assert told.returncode == 1 and "help: remembered: " in told.stderr and "served" in told.stderr, told.stderr
     nowhere = run([PLIMSOLL, "explain", "--admin", f"127.0.0.1:{free_port()}"], 20)
-    assert nowhere.returncode == 1 and "is the proxy running" in nowhere.stderr, nowhere.stderr
+    assert nowhere.returncode == 2 and "name its admin address" in nowhere.stderr, nowhere.stderr

@@ -1,10 +1,9 @@
-//! The server-sent events of an admin API, and what can go wrong on the way to them.
+//! The answers and the server-sent events of an admin API.
 //!
 //! All text is made printable here, at its entry. Names of customers and backends come from strangers,
 //! and a view that forgot one would let it control the terminal.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -16,8 +15,8 @@ use plimsoll_proxy::printable;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::admin::fetch::{Connection, send};
-use crate::exit::Problem;
+use super::failure::Failure;
+use super::fetch::{Connection, exchange, send};
 
 /// Time to connect, and for the head of an answer. A proxy that is alive takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,67 +34,15 @@ pub(crate) struct Event {
     pub(crate) data: String,
 }
 
-/// No answer, or one without what was asked for.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// Nothing answers.
-    Unreachable(String),
-    /// The API refuses.
-    Refused { status: u16, error: String, help: String },
-    /// The answer is of another program.
-    Foreign(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(why) | Self::Foreign(why) => f.write_str(why),
-            Self::Refused { error, .. } => f.write_str(error),
-        }
-    }
-}
-
-impl Failure {
-    /// The problem of a command that cannot begin for it.
-    pub(crate) fn problem(&self, admin: &str) -> Problem {
-        match self {
-            Self::Refused { error, help, .. } => Problem::Failed(anyhow::anyhow!("{error}\n  help: {help}")),
-            Self::Unreachable(why) | Self::Foreign(why) => Problem::NoProxy(format!(
-                "no proxy at {admin}: {why}\n  help: name its admin address with --admin, see [admin] in its configuration"
-            )),
-        }
-    }
-
-    fn unreachable(error: &anyhow::Error) -> Self {
-        Self::Unreachable(printable(&format!("{error:#}")).into_owned())
-    }
-
-    fn refused(status: u16, body: &[u8]) -> Self {
-        let json: Value = serde_json::from_slice(body).unwrap_or_default();
-        match (json["error"].as_str(), status) {
-            (Some(error), _) => Self::Refused {
-                status,
-                error: printable(error).into_owned(),
-                help: printable(json["help"].as_str().unwrap_or("see the log of the proxy")).into_owned(),
-            },
-            (None, 404) => Self::Foreign("the program there has no such page: it is no proxy, or an older one".into()),
-            (None, _) => Self::Foreign(format!("the program there answers with status {status}")),
-        }
-    }
-}
-
 /// Sends a request, and reads its answer: JSON in which all texts are printable.
 pub(crate) async fn ask(admin: &str, method: Method, path: &str) -> Result<Value, Failure> {
     let text = ask_text(admin, method, path).await?;
-    let json = serde_json::from_str(&text).map_err(|error| Failure::Foreign(format!("no JSON of a proxy: {error}")))?;
-    Ok(clean(json))
+    Ok(clean(serde_json::from_str(&text).map_err(|error| Failure::no_json(&error))?))
 }
 
 /// The same as text.
 pub(crate) async fn ask_text(admin: &str, method: Method, path: &str) -> Result<String, Failure> {
-    let exchange = async { send(admin, method, path).await?.whole().await };
-    let answer = timeout(PATIENCE, exchange).await.unwrap_or_else(|_| bail!("no answer within {PATIENCE:?}"));
-    let (status, body) = answer.map_err(|error| Failure::unreachable(&error))?;
+    let (status, body) = exchange(admin, method, path, PATIENCE).await?;
     if status >= 300 {
         return Err(Failure::refused(status, &body));
     }
@@ -133,11 +80,10 @@ impl Events {
     /// Opens the stream at `path`.
     pub(crate) async fn open(admin: &str, path: &str) -> Result<Self, Failure> {
         let sent = timeout(PATIENCE, send(admin, Method::GET, path)).await;
-        let answer = sent.unwrap_or_else(|_| bail!("no answer within {PATIENCE:?}"));
-        let answer = answer.map_err(|error| Failure::unreachable(&error))?;
+        let answer = sent.map_err(|_| Failure::Silent(PATIENCE))??;
         if answer.response.status() != 200 {
-            let whole = timeout(PATIENCE, answer.whole()).await.unwrap_or_else(|_| bail!("the answer has no end"));
-            let (status, body) = whole.map_err(|error| Failure::unreachable(&error))?;
+            let whole = timeout(PATIENCE, answer.whole()).await;
+            let (status, body) = whole.map_err(|_| Failure::Silent(PATIENCE))??;
             return Err(Failure::refused(status, &body));
         }
         let (body, _connection) = (answer.response.into_body(), answer.connection);
@@ -240,13 +186,5 @@ mod tests {
         let line = clean_line(&format!("{hostile}\n"));
         assert!(line.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{line}");
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), hostile);
-    }
-
-    #[test]
-    fn refusal_of_the_api_is_told_with_its_help() {
-        let refused = Failure::refused(404, br#"{"error":"there is no cluster \"x\"","help":"see GET /"}"#);
-        let problem = refused.problem("127.0.0.1:9900").to_string();
-        assert_eq!(problem, "there is no cluster \"x\"\n  help: see GET /");
-        assert!(matches!(Failure::refused(404, b"<html>"), Failure::Foreign(_)));
     }
 }

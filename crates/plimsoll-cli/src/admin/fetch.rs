@@ -1,6 +1,6 @@
 //! One request to an admin API, by a connection of its own.
 
-use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST};
@@ -11,13 +11,22 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::failure::Failure;
 
 /// Largest answer. A thousand explained requests have less than one megabyte.
 const MAX_BODY: usize = 2 << 20;
 
-/// The status and the body that the API at `admin` has for `path`.
-pub(crate) async fn fetch(admin: SocketAddr, path: &str) -> anyhow::Result<(u16, Bytes)> {
-    send(admin, Method::GET, path).await?.whole().await
+/// The status and the body that the API at `admin` has for `path`, within `patience`.
+pub(crate) async fn exchange(
+    admin: impl ToSocketAddrs,
+    method: Method,
+    path: &str,
+    patience: Duration,
+) -> Result<(u16, Bytes), Failure> {
+    let exchange = async { send(admin, method, path).await?.whole().await };
+    timeout(patience, exchange).await.unwrap_or(Err(Failure::Silent(patience)))
 }
 
 /// A connection, which ends with its last owner.
@@ -39,23 +48,24 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// The status and the whole body.
-    pub(crate) async fn whole(self) -> anyhow::Result<(u16, Bytes)> {
+    pub(crate) async fn whole(self) -> Result<(u16, Bytes), Failure> {
         let status = self.response.status().as_u16();
         let body = Limited::new(self.response.into_body(), MAX_BODY).collect().await;
-        let body = body.map_err(|error| anyhow::anyhow!("the answer cannot be read: {error}"))?.to_bytes();
+        let body = body.map_err(Failure::broken)?.to_bytes();
         drop(self.connection);
         Ok((status, body))
     }
 }
 
 /// Sends a request without a body to the API at `admin`.
-pub(crate) async fn send(admin: impl ToSocketAddrs, method: Method, path: &str) -> anyhow::Result<Answer> {
-    let stream = TcpStream::connect(admin).await?;
+pub(crate) async fn send(admin: impl ToSocketAddrs, method: Method, path: &str) -> Result<Answer, Failure> {
+    let stream = TcpStream::connect(admin).await.map_err(|error| Failure::unreachable(&error))?;
     // The API answers to addresses under any name.
-    let host = stream.peer_addr()?.to_string();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let host = stream.peer_addr().map_err(Failure::broken)?.to_string();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Failure::broken)?;
     let connection = Connection(tokio::spawn(connection));
     let request = Request::builder().method(method).uri(path);
-    let request = request.header(HOST, host).header(ACCEPT, "application/json").body(Empty::<Bytes>::new())?;
-    Ok(Answer { response: sender.send_request(request).await?, connection })
+    let request = request.header(HOST, host).header(ACCEPT, "application/json").body(Empty::<Bytes>::new());
+    let request = request.expect("the paths of the API are valid");
+    Ok(Answer { response: sender.send_request(request).await.map_err(Failure::broken)?, connection })
 }

@@ -15,8 +15,8 @@ use super::api::{Answer, Api, PATIENCE};
 use super::drain::requests;
 use super::find::Found;
 use crate::admin::events::clean;
+use crate::admin::path::escaped;
 use crate::exit::{Outcome, Problem, Verdict};
-use crate::explain::escaped;
 use crate::output::{errln, outln};
 use crate::units;
 

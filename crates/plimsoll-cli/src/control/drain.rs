@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::Target;
-use super::api::{Answer, Api, Unanswered};
+use super::api::{Answer, Api};
 use super::backend;
 use super::find::{Found, STATUS};
 use super::process::Process;
+use crate::admin::failure::Failure;
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, outln};
 use crate::units;
@@ -107,8 +108,8 @@ fn by_api(api: Api, timeout: Option<Duration>) -> Outcome {
         match api.get(STATUS) {
             Ok(status) if status.pid() == Some(pid) && status.json["started_at"] == start => look = Look::of(&status),
             // Another process serves there by now.
-            Ok(_) | Err(Unanswered::Unreachable(_) | Unanswered::Broken(_) | Unanswered::NotPlimsoll) => break,
-            Err(Unanswered::Silent(_)) => {}
+            Err(Failure::Silent(_)) => {}
+            Ok(_) | Err(_) => break,
         }
     }
     let left = until.saturating_duration_since(Instant::now()).max(LOOK);

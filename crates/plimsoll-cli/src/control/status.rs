@@ -9,8 +9,8 @@ use super::Target;
 use super::api::Api;
 use super::find::{Found, STATUS};
 use crate::admin::events::clean;
+use crate::admin::path::escaped;
 use crate::exit::{Outcome, Verdict};
-use crate::explain::escaped;
 use crate::output::{errln, out, outln};
 use crate::words::{self, number, verdict};
 

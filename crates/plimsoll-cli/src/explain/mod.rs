@@ -2,19 +2,21 @@
 //!
 //! Asks the admin API of a running proxy, and prints the answer for people.
 
-mod ask;
 mod tell;
 
-pub(crate) use self::ask::escaped;
 pub(crate) use self::tell::{LINE_HEADER, line, short_line};
 
 use std::net::SocketAddr;
 
+use http::Method;
 use plimsoll_core::Criticality;
 use serde_json::Value;
 
+use crate::admin::events::ask_text;
+use crate::admin::failure::Failure;
+use crate::admin::path::escaped;
 use crate::exit::{Outcome, Verdict};
-use crate::output::{errln, out, outln};
+use crate::output::{out, outln};
 use crate::units;
 
 /// Where the admin API of a proxy listens unless its config says otherwise.
@@ -66,7 +68,7 @@ impl Args {
     /// The path and query of the question.
     fn path(&self) -> String {
         if let Some(id) = &self.id {
-            return format!("/api/v1/explain/{}", ask::escaped(id));
+            return format!("/api/v1/explain/{}", escaped(id));
         }
         let chosen = [
             ("outcome", &self.outcome),
@@ -76,19 +78,18 @@ impl Args {
             ("cluster", &self.cluster),
         ];
         let chosen = chosen.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?)));
-        let chosen: String = chosen.map(|(key, value)| format!("&{key}={}", ask::escaped(value))).collect();
+        let chosen: String = chosen.map(|(key, value)| format!("&{key}={}", escaped(value))).collect();
         format!("/api/v1/explain?last={}{chosen}", self.last)
     }
 }
 
 /// Asks, and prints the answer.
 pub(crate) fn run(args: &Args) -> Outcome {
-    let (status, answer) = ask::get(args.admin, &args.path())?;
-    if status != 200 {
-        let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
-        errln!("error: {}\n  help: {}", text("error"), text("help"));
-        return Ok(Verdict::Bad);
-    }
+    let admin = args.admin.to_string();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(ask_text(&admin, Method::GET, &args.path()));
+    let answer = answer.and_then(|text| serde_json::from_str(&text).map_err(|error| Failure::no_json(&error)));
+    let answer: Value = answer.map_err(|failure| failure.problem(&admin))?;
     if args.json {
         outln!("{answer:#}")?;
         return Ok(Verdict::Good);

@@ -10,8 +10,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::admin::events::{Events, Failure, ask, clean};
-use crate::explain::escaped;
+use crate::admin::events::{Events, ask, ask_text, clean};
+use crate::admin::failure::Failure;
+use crate::admin::path::escaped;
 
 /// Time between two attempts after a break: a proxy that restarts is back within a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -79,9 +80,7 @@ fn unreadable(error: serde_json::Error) -> Failure {
 /// Whether the state is one of a proxy, or of several.
 fn of_proxy(json: &Value) -> Result<(), Failure> {
     match json["process"]["kind"].as_str() {
-        Some("quota") => {
-            Err(Failure::Foreign("it is a quota server, not a proxy: see its own page, /live/ there".to_owned()))
-        }
+        Some("quota") => Err(Failure::Quota),
         _ => Ok(()),
     }
 }
@@ -133,7 +132,7 @@ impl From<Failure> for Ended {
         let why = failure.to_string();
         match failure {
             Failure::Refused { status, .. } => Self::Refused { status, why },
-            Failure::Unreachable(_) | Failure::Foreign(_) => Self::Broken(why),
+            _ => Self::Broken(why),
         }
     }
 }
@@ -180,7 +179,7 @@ async fn poll(
     pause: &mut Duration,
 ) -> Ended {
     loop {
-        let json = match crate::admin::events::ask_text(admin, Method::GET, &path("live", cluster)).await {
+        let json = match ask_text(admin, Method::GET, &path("live", cluster)).await {
             Ok(json) => json,
             Err(failure) => return failure.into(),
         };

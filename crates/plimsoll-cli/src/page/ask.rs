@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::watch::Desk;
-use crate::admin::events::{Failure, ask_text};
-use crate::explain::escaped;
+use crate::admin::events::ask_text;
+use crate::admin::failure::Failure;
+use crate::admin::path::escaped;
 
 /// Requests in an answer unless `last` says otherwise, and at most: as at one proxy.
 const DEFAULT_LAST: usize = 50;
@@ -47,9 +48,7 @@ pub(super) async fn all(desk: &Desk, method: Method, path: &str) -> Vec<Answer> 
         let (method, path) = (method.clone(), path.to_owned());
         asked.spawn(async move {
             let text = ask_text(&address, method, &path).await;
-            let result = text.and_then(|text| {
-                serde_json::from_str(&text).map_err(|error| Failure::Foreign(format!("no JSON of a proxy: {error}")))
-            });
+            let result = text.and_then(|text| serde_json::from_str(&text).map_err(|error| Failure::no_json(&error)));
             (place, Answer { address, name, result })
         });
     }

@@ -24,7 +24,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use self::watch::Desk;
-use crate::admin::events::{Failure, ask_text};
+use crate::admin::events::ask_text;
+use crate::admin::failure::Failure;
 use crate::browser::Browser;
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::fleet::follow;
@@ -129,6 +130,7 @@ async fn look(proxies: &[String]) -> Result<(), Problem> {
         let admin = &proxies[place];
         match answer {
             Ok(_) => {}
+            Err(failure @ Failure::Quota) => return Err(failure.problem(admin)),
             Err(Failure::Foreign(why)) => {
                 let why = printable(&why).into_owned();
                 let help = "name the admin addresses of proxies of this version, see [admin] in their configurations";

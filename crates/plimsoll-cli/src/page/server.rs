@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 use super::watch::{Desk, NoState};
 use super::{ask, index};
-use crate::explain::escaped;
+use crate::admin::path::escaped;
 
 /// Questions and commands to all proxies at a time: each may take an answer of 2 MiB of each proxy.
 const MAX_ASKED: usize = 2;

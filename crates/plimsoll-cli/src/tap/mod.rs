@@ -6,10 +6,12 @@ use plimsoll_core::Criticality;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::admin::events::{Events, Failure, clean, clean_line};
+use crate::admin::events::{Events, clean, clean_line};
+use crate::admin::failure::Failure;
+use crate::admin::path::escaped;
 use crate::control::Target;
 use crate::exit::{Outcome, Verdict};
-use crate::explain::{self, LINE_HEADER, escaped};
+use crate::explain::{self, LINE_HEADER};
 use crate::output::{errln, write_line};
 use crate::units;
 

@@ -11,7 +11,7 @@ use plimsoll_admin::{Live, LiveBackend, LiveCluster};
 
 use super::points::Points;
 use super::select::Choice;
-use crate::explain::escaped;
+use crate::admin::path::escaped;
 use crate::fleet::follow::History;
 
 /// Lines of refusals kept.

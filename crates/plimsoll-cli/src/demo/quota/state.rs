@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use http::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::customer::{CUSTOMERS, GREEDY};
-use crate::admin::fetch::fetch;
+use crate::admin::fetch::exchange;
 
 /// For one answer. Much, since the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -87,9 +88,8 @@ fn pid(instance: &str) -> Option<u32> {
 }
 
 async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str) -> anyhow::Result<T> {
-    let answer = tokio::time::timeout(PATIENCE, fetch(admin, path)).await;
-    let answer = answer.with_context(|| format!("no answer from the quota server within {PATIENCE:?}"))?;
-    let (status, body) = answer.context("cannot reach the API of the quota server")?;
+    let answer = exchange(admin, Method::GET, path, PATIENCE).await;
+    let (status, body) = answer.map_err(|failure| anyhow!("no answer from the quota server: {failure}"))?;
     if status != 200 {
         bail!("the quota server answers {status} at {path}: {}", String::from_utf8_lossy(&body));
     }
