@@ -52,6 +52,7 @@ pub mod debt;
 mod decay;
 pub mod discover;
 mod event;
+mod gcra;
 pub mod health;
 mod id;
 mod median;

@@ -8,21 +8,16 @@
 //! its rate, which only records fewer of their requests: with 1,000 active clients, 62% share. A map
 //! of clients would have to be bounded and evicted, and an attacker with many addresses chooses
 //! the moment.
-//!
-//! ```text
-//! due' = max(due, now) + 1 / rate            admitted if due' ≤ now + 1 s      (GCRA)
-//! ```
 
 use alloc::boxed::Box;
 use core::num::NonZeroU32;
 
 use crate::Timestamp;
+use crate::gcra::Due;
 use crate::slots::Holder;
 
 /// Rows of the table: 8 KiB.
 const ROWS: usize = 1024;
-/// The depth of each bucket: a second of its rate.
-const DEPTH_NANOS: u64 = 1_000_000_000;
 
 /// The rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +34,6 @@ pub struct RateLimit {
     total: Due,
     clients: Box<[Due; ROWS]>,
 }
-
-/// When the bucket is full again.
-#[derive(Clone, Copy, Debug, Default)]
-struct Due(u64);
 
 impl Default for RateLimit {
     fn default() -> Self {
@@ -61,15 +52,6 @@ impl RateLimit {
         };
         (self.total, *row) = (total, of_client);
         true
-    }
-}
-
-impl Due {
-    /// The same with one request more, if there is a token for it.
-    fn after(self, now: Timestamp, rate: NonZeroU32) -> Option<Self> {
-        let now = now.as_nanos();
-        let due = self.0.max(now) + DEPTH_NANOS / u64::from(rate.get());
-        (due <= now + DEPTH_NANOS).then_some(Self(due))
     }
 }
 
