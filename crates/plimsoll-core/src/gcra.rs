@@ -5,6 +5,7 @@
 //! ```
 
 use core::num::NonZeroU32;
+use core::time::Duration;
 
 use crate::Timestamp;
 
@@ -21,5 +22,10 @@ impl Due {
         let now = now.as_nanos();
         let due = self.0.max(now) + DEPTH_NANOS / u64::from(rate.get());
         (due <= now + DEPTH_NANOS).then_some(Self(due))
+    }
+
+    /// Time until it is full again.
+    pub(crate) fn wait(self, now: Timestamp) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(now.as_nanos()))
     }
 }
