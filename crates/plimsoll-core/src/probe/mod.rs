@@ -5,16 +5,19 @@
 //! lame duck tells its idle clients by notices (SRE ch. 20). The state machines here have no
 //! socket: `plimsoll-wire` holds the datagrams, and a caller sends them.
 //!
+//! - [`Prober`]: a client's probes of one backend, as events and [`Action`]s.
 //! - [`Responder`]: the backend's side: answers, leases and notices.
 //! - [`Query`], [`Answer`], [`Notice`]: the messages.
 //! - [`Pacer`]: the pace of a round of datagrams.
 //! - [`LatencyByLoad`]: the latency that an answer states.
 
+mod client;
 mod latency_by_load;
 mod message;
 mod pacer;
 mod responder;
 
+pub use client::{ANSWER_TIMEOUT, Action, Path, Prober, ProberConfig, SilenceCause, Traffic, Verdict};
 pub use latency_by_load::LatencyByLoad;
 pub use message::{Answer, AnswerState, Authenticity, Instance, Notice, Peer, Purpose, Query, ServerState, VERSION};
 pub use pacer::{Pace, Pacer};
