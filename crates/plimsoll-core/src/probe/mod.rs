@@ -9,15 +9,18 @@
 //! - [`Responder`]: the backend's side: answers, leases and notices.
 //! - [`Query`], [`Answer`], [`Notice`]: the messages.
 //! - [`Pacer`]: the pace of a round of datagrams.
+//! - [`FrugalProbes`]: the backends to probe for the policy `prequal`.
 //! - [`LatencyByLoad`]: the latency that an answer states.
 
 mod client;
+mod frugal;
 mod latency_by_load;
 mod message;
 mod pacer;
 mod responder;
 
 pub use client::{ANSWER_TIMEOUT, Action, Path, Prober, ProberConfig, SilenceCause, Traffic, Verdict};
+pub use frugal::FrugalProbes;
 pub use latency_by_load::LatencyByLoad;
 pub use message::{Answer, AnswerState, Authenticity, Instance, Notice, Peer, Purpose, Query, ServerState, VERSION};
 pub use pacer::{Pace, Pacer};
