@@ -10,6 +10,7 @@
 //! - [`grpc`]: status codes, framing, and the recognition of gRPC requests.
 //! - [`mod@health`]: the messages of `grpc.health.v1`.
 //! - [`proxy_protocol`]: the client's address, passed on by a proxy for connections.
+//! - [`probe`]: the datagrams of probes by UDP.
 //! - [`metadata`]: the criticality, deadline and attempt of a request.
 //! - [`trace_context`]: the trace of a request; [`otlp`]: spans for a collector.
 //! - [`hop`]: the removal of hop-by-hop fields.
@@ -23,6 +24,7 @@ pub mod metadata;
 pub mod orca;
 pub mod orca_service;
 pub mod otlp;
+pub mod probe;
 pub mod proxy_protocol;
 pub mod shed;
 pub mod trace_context;
