@@ -6,7 +6,8 @@
 //! ```
 //!
 //! 1. *Active*: a query after connecting, then every `interval` ± 20%. A refusal, or three losses
-//!    while TCP works, make the path silent: one log line, and a new query every five minutes.
+//!    while TCP works, make the path silent: one log line, and a new query after 20 seconds, 40
+//!    seconds and so on, up to every five minutes.
 //!    Several processes behind one address make it silent too (`instances.rs`).
 //! 2. *Inactive* after `inactive_after` without a request, where the path works. Connections close
 //!    and checks stop. Queries request a lease, so that notices come. The next pick wakes it.
@@ -58,6 +59,9 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_LOSSES: u8 = 3;
 /// Mean time between queries on a silent path: a firewall rule is rarely fixed sooner.
 const SILENT_INTERVAL: Duration = Duration::from_secs(300);
+/// The first such time after a refusal or losses; it doubles. A process that restarts refuses for
+/// seconds, and three losses in a row happen by chance.
+const FIRST_SILENT_INTERVAL: Duration = Duration::from_secs(20);
 /// Mean time between queries of a server that wants no requests.
 const LAME_DUCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Silence of a lame duck after which the rules without probes apply.
@@ -103,6 +107,8 @@ pub struct Prober {
     /// A check decides whether the path is silent, for this reason.
     awaits_check: Option<SilenceCause>,
     logged: Option<SilenceCause>,
+    /// Queries on the silent path.
+    silent_queries: u8,
     works_since: Timestamp,
     caused: Due,
 }
@@ -132,6 +138,7 @@ impl Prober {
             checked_since: Timestamp::ZERO,
             awaits_check: None,
             logged: None,
+            silent_queries: 0,
             works_since: Timestamp::ZERO,
             caused: Due::default(),
         }

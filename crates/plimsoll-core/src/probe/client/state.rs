@@ -7,8 +7,8 @@ use rand_core::Rng;
 
 use super::instances::Sender;
 use super::{
-    Action, CAUSED_PER_SECOND, LAME_DUCK_INTERVAL, LAME_DUCK_SILENCE, LOGGED_AGAIN_AFTER, MAX_LOSSES, MAX_MIN_DELAY,
-    Path, Prober, ProberConfig, SILENT_INTERVAL, SilenceCause, Traffic, jittered,
+    Action, CAUSED_PER_SECOND, FIRST_SILENT_INTERVAL, LAME_DUCK_INTERVAL, LAME_DUCK_SILENCE, LOGGED_AGAIN_AFTER,
+    MAX_LOSSES, MAX_MIN_DELAY, Path, Prober, ProberConfig, SILENT_INTERVAL, SilenceCause, Traffic, jittered,
 };
 use crate::Timestamp;
 use crate::probe::message::{Answer, ServerState};
@@ -35,7 +35,7 @@ impl Prober {
         self.losses = self.losses.saturating_add(1);
         let tcp_works = traffic.last_success.is_some_and(|at| at >= self.first_loss);
         if matches!(self.path, Path::Silent(_)) {
-            self.due = Some(now + jittered(SILENT_INTERVAL, rng));
+            self.wait_in_silence(now, rng);
         } else if self.is_unready() {
             self.due = Some(now);
             if now.since(self.last_heard) >= LAME_DUCK_SILENCE {
@@ -87,7 +87,7 @@ impl Prober {
             return self.fall_silent(now, SilenceCause::Alternating, rng, actions);
         }
         if self.path == Path::Silent(SilenceCause::Alternating) && !self.instances.is_steady() {
-            self.due = Some(now + jittered(SILENT_INTERVAL, rng));
+            self.wait_in_silence(now, rng);
             return;
         }
         if self.path != Path::Works {
@@ -150,7 +150,7 @@ impl Prober {
         actions: &mut Vec<Action>,
     ) {
         if matches!(self.path, Path::Silent(_)) {
-            self.due = Some(now + jittered(SILENT_INTERVAL, rng));
+            self.wait_in_silence(now, rng);
         } else if self.is_unready() {
             actions.push(Action::ProcessEnded);
             self.forget(now);
@@ -187,10 +187,20 @@ impl Prober {
         }
         self.forget(now);
         self.path = Path::Silent(cause);
-        self.due = Some(now + jittered(SILENT_INTERVAL, rng));
+        self.silent_queries = 0;
+        self.wait_in_silence(now, rng);
         if self.logged.replace(cause) != Some(cause) {
             actions.push(Action::PathSilent(cause));
         }
+    }
+
+    /// Sets the time of the next query on a silent path.
+    fn wait_in_silence(&mut self, now: Timestamp, rng: &mut impl Rng) {
+        let may_pass = matches!(self.path, Path::Silent(SilenceCause::NoAnswer | SilenceCause::Refused));
+        let first = if may_pass { FIRST_SILENT_INTERVAL } else { SILENT_INTERVAL };
+        let doublings = u32::from(self.silent_queries.min(4));
+        self.due = Some(now + jittered((first * (1 << doublings)).min(SILENT_INTERVAL), rng));
+        self.silent_queries = self.silent_queries.saturating_add(1);
     }
 
     /// Starts over, as after the backend was added. The next connection or passed check causes a
