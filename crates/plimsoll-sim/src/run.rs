@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::experiment::{fleet, quota, shedding, spill, tiers};
+use crate::experiment::{fleet, probes, quota, shedding, spill, tiers};
 use crate::findings::{Figure, Findings, Level, Merge};
 use crate::scenario::{Check, EXTREMES, Experiment, Scenario};
 
@@ -153,6 +153,7 @@ pub fn run(scenario: &Scenario, threads: NonZeroUsize, progress: Progress<'_>) -
     let all = run_each(&scenario.seeds, threads, progress, |seed, progress| match &scenario.experiment {
         Experiment::Fleet(plan) => fleet::run(plan, seed, progress),
         Experiment::Shedding(plan) => shedding::run(plan, seed, progress),
+        Experiment::Probes(plan) => probes::run(plan, seed, progress),
         Experiment::Quota(plan) => quota::run(plan, seed, progress),
         Experiment::Spill(plan) => spill::run(plan, seed, progress),
         Experiment::Subset(plan) => plan.run(seed, progress),
@@ -486,6 +487,7 @@ mod tests {
                 Experiment::Spill(plan) => spill::metric_names(plan),
                 Experiment::Tiers(plan) => tiers::metric_names(plan),
                 Experiment::Subset(_) | Experiment::Worked(_) => unreachable!("no time passes in them"),
+                Experiment::Probes(_) => unreachable!("clients always probe"),
             };
             for metric in metrics.iter().filter(|name| !is_of_nothing(name)) {
                 let error = run(&with(metric), threads(1), &|_| {}).unwrap_err();

@@ -2,6 +2,7 @@
 
 pub(crate) mod counts;
 pub mod fleet;
+pub mod probes;
 pub mod quota;
 pub mod shedding;
 pub mod spill;

@@ -7,7 +7,7 @@
 use super::page::short;
 use super::units::unit;
 use crate::experiment::windows::{Window, windows};
-use crate::experiment::{fleet, quota, spill, subset, tiers};
+use crate::experiment::{fleet, probes, quota, spill, subset, tiers};
 use crate::run::Summary;
 use crate::scenario::{EXTREMES, Experiment, Scenario};
 
@@ -77,6 +77,10 @@ pub fn overview(scenario: &Scenario, summary: &Summary) -> Option<Table> {
             let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
             Some(by_phase(summary, arms, &windows(&plan.phases, plan.warmup, plan.duration), &of_spill(plan)))
         }
+        Experiment::Probes(plan) => {
+            let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
+            Some(by_phase(summary, arms, &windows(&[], plan.warmup, plan.duration), &of_probes(plan)))
+        }
         Experiment::Subset(plan) => Some(of_subset(summary, plan)),
         Experiment::Worked(_) => None,
     }
@@ -124,6 +128,19 @@ fn of_quota(plan: &quota::Plan) -> Vec<Column> {
         Column::new(&format!("{} used", customer.name), format!("{}.used_of_limit", customer.name), Shown::Percent)
     });
     refused.chain(used).collect()
+}
+
+fn of_probes(plan: &probes::Plan) -> Vec<Column> {
+    let mut columns = vec![
+        Column::new("datagrams/s", "datagrams_per_second", Shown::Number),
+        Column::new("checks/s", "checks_per_second", Shown::Number),
+        Column::new("inactive", "inactive_share", Shown::Percent),
+        Column::new("wrong", "wrong_states", Shown::Number),
+    ];
+    if plan.has_lame_duck() {
+        columns.push(Column::new("all know", "known_last", Shown::Latency(f64::INFINITY)));
+    }
+    columns
 }
 
 fn of_spill(plan: &spill::Plan) -> Vec<Column> {

@@ -7,9 +7,24 @@
 use crate::scenario::EXTREMES;
 
 /// Metrics by the last part of their names, with their units.
-const UNITS: [(&str, &[&str]); 13] = [
-    ("ms", &["p50", "p90", "p99", "mean_latency", "delay_max", "settled_after"]),
-    ("s", &["last", "recovered_after"]),
+const UNITS: [(&str, &[&str]); 17] = [
+    (
+        "ms",
+        &[
+            "p50",
+            "p90",
+            "p99",
+            "known_p50",
+            "known_p99",
+            "known_last",
+            "probing_p99",
+            "probing_last",
+            "mean_latency",
+            "delay_max",
+            "settled_after",
+        ],
+    ),
+    ("s", &["last", "recovered_after", "resumed_after"]),
     ("CPU-s", &["most_in_a_second"]),
     (
         "1/s",
@@ -22,6 +37,8 @@ const UNITS: [(&str, &[&str]); 13] = [
             "reports_per_task_second",
             "assignments_per_task_second",
             "entries_per_second",
+            "datagrams_per_second",
+            "checks_per_second",
         ],
     ),
     ("per message", &["entries_per_report", "entries_per_assignment"]),
@@ -62,6 +79,8 @@ const UNITS: [(&str, &[&str]); 13] = [
             "churn_remove_client",
             "published_least_rank",
             "published_most_rank",
+            "inactive_share",
+            "probing_share",
         ],
     ),
     (
@@ -91,6 +110,10 @@ const UNITS: [(&str, &[&str]); 13] = [
     ("backends", &["waste", "without", "twice", "backends", "whole"]),
     ("per request", &["attempts_per_request", "probes_per_request"]),
     ("events", &["events"]),
+    ("probes", &["probes"]),
+    ("datagrams", &["burst"]),
+    ("per client", &["notices_per_client"]),
+    ("states", &["wrong_states", "silenced"]),
 ];
 
 /// Quantiles over the draws of a subset experiment, as parts of metric names.

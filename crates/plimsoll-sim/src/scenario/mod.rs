@@ -17,6 +17,7 @@ mod checks;
 mod choices;
 mod fleet;
 mod fleet_check;
+mod probes;
 mod quota;
 mod quota_check;
 mod shedding;
@@ -37,6 +38,7 @@ pub use builtin::built_in;
 pub use checks::{Check, EXTREMES};
 
 use crate::experiment::fleet::Plan as FleetPlan;
+use crate::experiment::probes::Plan as ProbesPlan;
 use crate::experiment::quota::Plan as QuotaPlan;
 use crate::experiment::shedding::Plan as SheddingPlan;
 use crate::experiment::spill::Plan as SpillPlan;
@@ -44,6 +46,7 @@ use crate::experiment::subset::Plan as SubsetPlan;
 use crate::experiment::tiers::Plan as TiersPlan;
 use crate::experiment::worked::Plan as WorkedPlan;
 use fleet::FleetFile;
+use probes::ProbesFile;
 use quota::QuotaFile;
 use shedding::SheddingFile;
 use spill::SpillFile;
@@ -81,6 +84,8 @@ pub enum Experiment {
     Fleet(Box<FleetPlan>),
     /// A server that is asked for more than it can do, under several shedders.
     Shedding(Box<SheddingPlan>),
+    /// Clients that probe backends by UDP.
+    Probes(Box<ProbesPlan>),
     /// Customers with limits over all tasks of a fleet.
     Quota(Box<QuotaPlan>),
     /// Clients that choose among localities.
@@ -99,6 +104,7 @@ enum Kind {
     #[default]
     Fleet,
     Shedding,
+    Probes,
     Quota,
     Spill,
     Subset,
@@ -107,9 +113,10 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [(&'static str, Self); 7] = [
+    const ALL: [(&'static str, Self); 8] = [
         ("fleet", Self::Fleet),
         ("shedding", Self::Shedding),
+        ("probes", Self::Probes),
         ("quota", Self::Quota),
         ("spill", Self::Spill),
         ("subset", Self::Subset),
@@ -202,6 +209,7 @@ impl Experiment {
         match self {
             Self::Fleet(plan) => crate::experiment::fleet::metric_names(plan),
             Self::Shedding(plan) => crate::experiment::shedding::metric_names(plan),
+            Self::Probes(plan) => crate::experiment::probes::metric_names(plan),
             Self::Quota(plan) => crate::experiment::quota::metric_names(plan),
             Self::Spill(plan) => crate::experiment::spill::metric_names(plan),
             Self::Subset(plan) => plan.metrics(),
@@ -234,6 +242,7 @@ impl Scenario {
         match kind {
             Kind::Fleet => File::<FleetFile>::parse(source_name, text),
             Kind::Shedding => File::<SheddingFile>::parse(source_name, text),
+            Kind::Probes => File::<ProbesFile>::parse(source_name, text),
             Kind::Quota => File::<QuotaFile>::parse(source_name, text),
             Kind::Spill => File::<SpillFile>::parse(source_name, text),
             Kind::Subset => File::<SubsetFile>::parse(source_name, text),

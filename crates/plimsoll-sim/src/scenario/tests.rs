@@ -10,6 +10,7 @@ use plimsoll_core::pick::ProbeRule;
 use super::*;
 use crate::experiment::fleet;
 use crate::experiment::fleet::plan::{Antagonist, Arrivals, Conduct, Cost, Happening, Skew};
+use crate::experiment::probes::plan::Occurrence;
 use crate::experiment::quota::plan::{Rule as Sharing, Spread};
 use crate::experiment::shedding::plan::Shedder;
 use crate::experiment::spill::plan::Rule;
@@ -147,6 +148,7 @@ fn what_is_printed_reads_back_the_same() {
         match kind {
             Kind::Fleet => reads_back::<FleetFile>(&name, &text),
             Kind::Shedding => reads_back::<SheddingFile>(&name, &text),
+            Kind::Probes => reads_back::<ProbesFile>(&name, &text),
             Kind::Quota => reads_back::<QuotaFile>(&name, &text),
             Kind::Spill => reads_back::<SpillFile>(&name, &text),
             Kind::Subset => reads_back::<SubsetFile>(&name, &text),
@@ -198,6 +200,7 @@ fn every_setting_is_in_the_documentation_with_its_default() {
     for settings in [
         settings::<File<FleetFile>>(),
         settings::<File<SheddingFile>>(),
+        settings::<File<ProbesFile>>(),
         settings::<File<QuotaFile>>(),
         settings::<File<SpillFile>>(),
         settings::<File<SubsetFile>>(),
@@ -221,6 +224,8 @@ fn every_setting_is_in_the_documentation_with_its_default() {
     variant_rows::<Holding>(&mut expected);
     variant_rows::<Retries>(&mut expected);
     variant_rows::<Rule>(&mut expected);
+    variant_rows::<Occurrence>(&mut expected);
+    variant_rows::<crate::experiment::probes::plan::Rule>(&mut expected);
     // Of a group that comes later the documentation says that it has the settings of any group.
     let added = format!("{}: add-backends", Happening::NOUN);
     expected.retain(|(table, key, _)| *table != added || !of_groups.contains(key));
@@ -282,6 +287,7 @@ fn section_of(heading: &str) -> Option<Section> {
     table.starts_with('[').then(|| Section::Table(table.replace(['[', ']'], "")))
 }
 
+mod probes;
 mod shedding;
 mod tiers;
 mod zones;

@@ -9,7 +9,7 @@ use crate::experiment::tiers::plan::Server;
 use crate::experiment::{spill, tiers};
 
 /// The metrics that a section of the documentation lists.
-fn documented(section: &str) -> BTreeSet<String> {
+pub(super) fn documented(section: &str) -> BTreeSet<String> {
     let documentation = fs::read_to_string(folder("docs/scenarios.md")).unwrap();
     let (_, section) = documentation.split_once(section).unwrap();
     let section = section.split("\n# ").next().unwrap();
