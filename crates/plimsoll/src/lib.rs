@@ -5,6 +5,7 @@
 //! - [`client`]: spreads requests over the backends of a cluster. It is a `tower` service over
 //!   hyper's connections, and the transport of a tonic client.
 //! - [`discover`]: sources of the list of backends.
+//! - [`probe`]: probes by UDP.
 //! - [`system`]: the resources that a process may use, and its usage.
 //! - [`tls`]: certificates, and TLS to backends.
 //!
@@ -14,6 +15,7 @@
 pub mod client;
 mod clock;
 pub mod discover;
+pub mod probe;
 pub mod server;
 pub mod stream;
 pub mod system;

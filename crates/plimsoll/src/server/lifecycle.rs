@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, stream};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -121,6 +122,17 @@ struct Inner {
     idle: Notify,
     cut_short: AtomicBool,
     neglect: Neglect,
+    observers: Observers,
+}
+
+/// Called at each change of the phase, by the thread that changes it.
+#[derive(Default)]
+struct Observers(Mutex<Vec<Box<dyn Fn() + Send + Sync>>>);
+
+impl std::fmt::Debug for Observers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Observers").field(&self.0.lock().len()).finish()
+    }
 }
 
 impl Default for Lifecycle {
@@ -151,6 +163,7 @@ impl Lifecycle {
             idle: Notify::new(),
             cut_short: AtomicBool::new(false),
             neglect: Neglect::default(),
+            observers: Observers::default(),
         }))
     }
 
@@ -182,7 +195,7 @@ impl Lifecycle {
     }
 
     fn advance(&self, to: Phase) {
-        self.0.phase.send_if_modified(|phase| {
+        let changed = self.0.phase.send_if_modified(|phase| {
             let forward = to > *phase;
             if forward {
                 *phase = to;
@@ -190,6 +203,15 @@ impl Lifecycle {
             }
             forward
         });
+        if changed {
+            self.0.observers.0.lock().iter().for_each(|observer| observer());
+        }
+    }
+
+    /// Calls `observer` at each change of the phase: at once, not when a task is scheduled. It must
+    /// not block.
+    pub(super) fn observe(&self, observer: impl Fn() + Send + Sync + 'static) {
+        self.0.observers.0.lock().push(Box::new(observer));
     }
 
     /// The current phase. Cheap enough for every request.

@@ -97,6 +97,7 @@ mod in_progress;
 mod layer;
 mod lifecycle;
 mod places;
+mod probed;
 mod report;
 mod response;
 mod serve;

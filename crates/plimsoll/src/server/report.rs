@@ -58,6 +58,7 @@ pub(super) struct Reporter {
 /// The machine's report, and the report sent for it.
 struct Standing {
     said: TimedReport,
+    load: LoadReport,
     report: OrcaLoadReport,
     encoded: Encoded,
 }
@@ -97,6 +98,7 @@ impl Reporter {
             available,
             standing: RwLock::new(Arc::new(Standing {
                 said: TimedReport::default(),
+                load: LoadReport::default(),
                 encoded: Encoded::from(&report),
                 report,
             })),
@@ -133,6 +135,11 @@ impl Reporter {
             Some(request) => request.with_cost(|cost| standing.encoded.with_cost(cost)),
             None => standing.encoded.header_value().clone(),
         }
+    }
+
+    /// The load by the last report, which is made anew if it is too old.
+    pub(super) fn load(&self) -> LoadReport {
+        self.standing().load
     }
 
     /// The report as it stands now.
@@ -173,7 +180,7 @@ impl Reporter {
         let said = self.ask();
         let load = self.source.as_ref().map_or(said.load, |source| source.report(said.load));
         let report = OrcaLoadReport::from(&load);
-        let standing = Arc::new(Standing { said, encoded: Encoded::from(&report), report });
+        let standing = Arc::new(Standing { said, load, encoded: Encoded::from(&report), report });
         *self.standing.write() = Arc::clone(&standing);
         standing
     }

@@ -1,0 +1,16 @@
+//! Probes by UDP: a client learns the state and the load of a backend without a connection.
+//!
+//! - [`Responder`] answers queries about a server, on a thread of its own, and tells clients when
+//!   the server becomes a lame duck.
+//! - [`Subject`]: the server that it speaks for.
+//! - [`read_keys`] reads the keys that sign datagrams.
+//!
+//! The state machines are in [`plimsoll_core::probe`], the datagrams in [`plimsoll_wire::probe`].
+
+mod keys;
+mod responder;
+
+pub use keys::{InvalidKeys, read_keys};
+pub use plimsoll_core::probe::{QueryLimits, ResponderCounts, ServerState};
+pub use plimsoll_wire::probe::Keyring;
+pub use responder::{Counts, Responder, ResponderSettings, Subject, Waker};

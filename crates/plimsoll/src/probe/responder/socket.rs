@@ -1,0 +1,157 @@
+//! The UDP socket of a responder: datagrams with the local address that they came to.
+//!
+//! A socket bound to every address of a machine sends from the address that the route prefers. A
+//! client that asked another one drops such an answer, so an answer names its sender.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+
+/// Largest datagram, or several that the kernel joined (`UDP_GRO`).
+const BUFFER: usize = 65_536;
+/// Buffers that one system call fills.
+const BUFFERS: usize = 8;
+/// Receive buffer: some thousand datagrams. The kernel may grant less.
+const RECEIVE_BUFFER: usize = 1024 * 1024;
+
+/// The other end of a datagram, and the local address that it came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) peer: SocketAddr,
+    /// `None` if the system does not tell: the answer leaves from the address of the socket.
+    pub(super) local: Option<IpAddr>,
+}
+
+pub(super) struct Socket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    address: SocketAddr,
+}
+
+/// Memory that datagrams are received into.
+pub(super) struct Buffers(Vec<u8>);
+
+impl Buffers {
+    pub(super) fn new() -> Self {
+        Self(vec![0; BUFFER * BUFFERS])
+    }
+}
+
+impl Socket {
+    pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
+        let state = UdpSocketState::new((&socket).into())?;
+        state.set_recv_buffer_size((&socket).into(), RECEIVE_BUFFER)?;
+        let address = socket.local_addr()?;
+        Ok(Self { socket, state, address })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Receives some datagrams, and returns their number.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there are none.
+    pub(super) fn receive(&self, buffers: &mut Buffers, mut each: impl FnMut(Route, &[u8])) -> io::Result<usize> {
+        let mut slices = buffers.0.chunks_mut(BUFFER).map(IoSliceMut::new);
+        let mut slices: [IoSliceMut<'_>; BUFFERS] =
+            std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+        let mut metas = [RecvMeta::default(); BUFFERS];
+        let filled = self.state.recv((&self.socket).into(), &mut slices, &mut metas)?;
+        let mut received = 0;
+        for (bytes, meta) in slices.iter().zip(&metas).take(filled) {
+            let route = Route { peer: meta.addr, local: meta.dst_ip };
+            let bytes = &bytes[..meta.len.min(BUFFER)];
+            if bytes.is_empty() {
+                each(route, bytes);
+                received += 1;
+            }
+            for datagram in bytes.chunks(meta.stride.max(1)) {
+                each(route, datagram);
+                received += 1;
+            }
+        }
+        Ok(received)
+    }
+
+    /// Sends one datagram.
+    ///
+    /// # Errors
+    /// If the system does not take it.
+    pub(super) fn send(&self, route: Route, contents: &[u8]) -> io::Result<()> {
+        // A socket for both families has IPv6 addresses alone.
+        let destination = match (self.address, route.peer) {
+            (SocketAddr::V6(_), SocketAddr::V4(peer)) => (peer.ip().to_ipv6_mapped(), peer.port()).into(),
+            _ => route.peer,
+        };
+        let transmit = Transmit { destination, ecn: None, contents, segment_size: None, src_ip: route.local };
+        self.state.try_send((&self.socket).into(), &transmit)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn receive(socket: &Socket, wanted: usize) -> Vec<(Route, Vec<u8>)> {
+        let mut buffers = Buffers::new();
+        let mut all = Vec::new();
+        while all.len() < wanted {
+            match socket.receive(&mut buffers, |route, bytes| all.push((route, bytes.to_vec()))) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+                received => assert!(received.unwrap() > 0),
+            }
+        }
+        all
+    }
+
+    fn client(to: SocketAddr) -> UdpSocket {
+        let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let client = UdpSocket::bind((any, 0)).unwrap();
+        client.connect(to).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        client
+    }
+
+    #[test]
+    fn answers_leave_from_the_address_that_was_asked() {
+        for (bound, asked) in [("0.0.0.0:0", "127.0.0.7"), ("[::]:0", "127.0.0.7"), ("[::]:0", "::1")] {
+            let socket = Socket::new(UdpSocket::bind(bound).unwrap()).unwrap();
+            // A connected socket takes datagrams of that address alone.
+            let client = client((asked.parse::<IpAddr>().unwrap(), socket.address().port()).into());
+            client.send(b"question").unwrap();
+            let (route, bytes) = receive(&socket, 1).remove(0);
+            assert_eq!(bytes, b"question");
+            // As after a while in a table of leases.
+            let peer = SocketAddr::new(route.peer.ip().to_canonical(), route.peer.port());
+            socket.send(Route { peer, ..route }, b"answer").unwrap();
+            let mut answer = [0; 10];
+            assert_eq!(client.recv(&mut answer).unwrap(), 6, "{bound} {asked}");
+        }
+    }
+
+    #[test]
+    fn each_datagram_of_a_burst_arrives_by_itself() {
+        let socket = Socket::new(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+        let client = client(socket.address());
+        for number in 0..100_u8 {
+            client.send(&vec![number; 80 + usize::from(number % 3)]).unwrap();
+        }
+        let received = receive(&socket, 100);
+        for (number, (_, bytes)) in (0..100_u8).zip(&received) {
+            assert_eq!(*bytes, vec![number; 80 + usize::from(number % 3)]);
+        }
+    }
+}
