@@ -125,7 +125,7 @@ test("traffic shows throttled, retries, hedges and batch work", async () => {
   const byName = Object.fromEntries(rows.map(([name, ...rest]) => [name, rest]));
   assert.deepEqual(byName.throttled, [
     `${three(traffic.throttled.sheddable + 2.1)}/s`,
-    "42% of sheddable not sent now",
+    "not sent now: sheddable 42%",
   ]);
   assert.deepEqual(byName.retries, [
     `${three(traffic.retries_qps)}/s`,

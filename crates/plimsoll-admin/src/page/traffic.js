@@ -3,7 +3,7 @@
 
 import { attribute, explainLink, find, list, make, text } from "./dom.js";
 import { count, milliseconds, number, percent } from "./format.js";
-import { explainQuery, reasonOf } from "./words.js";
+import { CRITICALITIES, explainQuery, reasonOf } from "./words.js";
 
 const body = find("#traffic tbody");
 const [WIDTH, HEIGHT] = [120, 24];
@@ -30,14 +30,15 @@ function line(values) {
 }
 
 const sum = (parts) => Object.values(parts ?? {}).reduce((total, value) => total + (value ?? 0), 0);
-const above = (parts, least = 0) => Object.entries(parts ?? {}).filter(([, value]) => value > least);
+const above = (parts) => Object.entries(parts ?? {}).filter(([, value]) => value > 0);
 /** A share of throttled requests below this says nothing: it is what is left of an earlier one. */
 const LEAST_HELD = 0.01;
 
 function measures({ traffic, batch, cluster, history }) {
   const reasons = (parts) =>
     above(parts).map(([reason, qps]) => ({ reason, words: `${number(qps)}/s ${reasonOf(reason)}` }));
-  const held = above(traffic.held, LEAST_HELD).map(([criticality, share]) => `${percent(share)} of ${criticality} not sent now`);
+  const held = CRITICALITIES.filter((criticality) => traffic.held?.[criticality] > LEAST_HELD)
+    .map((criticality) => `${criticality} ${percent(traffic.held[criticality])}`);
   const queued = sum(batch.map((each) => each.queued));
   const active = sum(batch.map((each) => each.active));
   const rows = [
@@ -66,7 +67,7 @@ function measures({ traffic, batch, cluster, history }) {
       series: "throttled_qps",
       now: `${number(sum(traffic.throttled))}/s`,
       reason: "throttled",
-      words: held.join(", "),
+      words: held.length > 0 ? `not sent now: ${held.join(", ")}` : "",
       isBad: sum(traffic.throttled) > 0,
     },
     {
