@@ -196,6 +196,9 @@ def test_drain_and_explain_go_to_all_proxies(fleet: Fleet) -> None:
 def test_addresses_of_other_programs_are_refused_and_missing_ones_are_told(fleet: Fleet) -> None:
     backend = fleet.backend()
     proxy, quota, nobody = fleet.proxy([backend.address]), fleet.quota("--limit", "acme=2"), free_port()
+    # An address that does not answer yet is no mistake, and the page would wait for it.
+    quota.wait_for_port(quota.admin.port)
+    proxy.wait_for_port(proxy.admin.port)
 
     def page(*addresses: str) -> subprocess.CompletedProcess[str]:
         return run([PLIMSOLL, "page", *addresses, "--listen", f"127.0.0.1:{free_port()}", "--no-open"], 20)
