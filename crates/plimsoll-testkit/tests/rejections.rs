@@ -35,6 +35,7 @@ const OTHER_SUBJECTS: &[(&str, &[&str], &str)] = &[
     ("plimsoll-sim/src/experiment/shedding/world/mod.rs", &["customers"], "streams of random numbers"),
     ("plimsoll-sim/src/scenario/choices.rs", &["lame-duck", "overloaded"], "choices of a scenario"),
     ("plimsoll-sim/src/scenario/mod.rs", &["quota"], "kinds of a scenario"),
+    ("plimsoll-sim/src/scenario/probes.rs", &["lame-duck"], "states of a server"),
     ("plimsoll-sim/src/scenario/quota.rs", &["customers"], "keys of a scenario"),
     ("plimsoll-sim/src/scenario/quota_check.rs", &["customers"], "keys of a scenario"),
     ("plimsoll-sim/src/scenario/shedding.rs", &["customers"], "keys of a scenario"),

@@ -57,7 +57,7 @@ pub enum Action {
     PauseChecks,
     /// Go on with the checks of the backend.
     ResumeChecks,
-    /// Run one check now, and pass its outcome to [`Prober::on_check`].
+    /// Run one check now, and pass its outcome to [`Prober::on_check`](super::Prober::on_check).
     CheckNow,
     /// The load of the backend.
     Report(LoadReport),

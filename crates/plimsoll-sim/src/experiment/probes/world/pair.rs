@@ -1,6 +1,6 @@
 //! One backend as one client knows it: its probes, its checks, and its requests.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use plimsoll_core::Timestamp;
 use plimsoll_core::probe::{Authenticity, CookieSecret, Instance, Peer, Prober, Traffic};
