@@ -42,4 +42,6 @@ mod guides {
     mod overload {}
     #[doc = include_str!("../../../docs/policies.md")]
     mod policies {}
+    #[doc = include_str!("../../../docs/probes.md")]
+    mod probes {}
 }

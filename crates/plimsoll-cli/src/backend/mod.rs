@@ -12,6 +12,7 @@ mod distribution;
 mod emulated;
 mod limits;
 mod machine;
+mod probes;
 mod quota_tls;
 mod service;
 mod settings;
@@ -111,6 +112,8 @@ pub(crate) struct Args {
     quota_service: String,
     #[command(flatten)]
     quota_tls: quota_tls::Args,
+    #[command(flatten)]
+    probes: probes::Args,
     /// Time as a lame duck after the start
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "0s")]
     start_delay: Duration,
@@ -191,6 +194,7 @@ async fn run_server(args: Args) -> Outcome {
         }
         tokio::spawn(client.run(limits));
     }
+    let _answers_probes = args.probes.start(listen, &reports)?;
     let service = tower::service_fn(move |request| {
         let backend = Arc::clone(&backend);
         async move { Ok::<_, Infallible>(backend.answer(request).await) }

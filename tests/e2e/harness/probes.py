@@ -1,0 +1,71 @@
+"""A client of probes by UDP, written from docs/probes.md alone."""
+
+import hmac
+import os
+import socket
+import struct
+from dataclasses import dataclass
+
+QUERY, ANSWER, NOTICE = 1, 2, 3
+HEALTHY, LAME_DUCK, NO_SUCH_PORT = 2, 3, 4
+ACKNOWLEDGES, HAS_LOAD = 1, 2
+_HEAD = struct.Struct("!3sBBBBBQQHHIQIIfffI")
+
+
+@dataclass(frozen=True)
+class Datagram:
+    kind: int
+    flags: int
+    state: int
+    nonce: int
+    instance: int
+    port: int
+    lease: int
+    number: int
+    cookie: int
+    in_flight: int
+
+
+class ProbeClient:
+    """Asks the responder at one address. `key`: its id and its bytes."""
+
+    def __init__(self, host: str, port: int, key: tuple[int, bytes] = (0, b"")) -> None:
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.connect((host, port))
+        self._port, self._key, self._instance = port, key, int.from_bytes(os.urandom(8)) | 1
+        self.cookie = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, *, nonce: int, flags: int = 0, lease: int = 0, number: int = 0, port: int | None = None) -> None:
+        head = (b"\x0fPL", 1, QUERY, flags, self._key[0], 0, nonce, self._instance, port or self._port)
+        content = _HEAD.pack(*head, lease, number, self.cookie, 0, 0, 0.0, 0.0, 0.0, 0)
+        self._socket.send(content + self._mac(content))
+
+    def receive(self, timeout: float = 10) -> Datagram:
+        """The next datagram. Raises TimeoutError, and ConnectionRefusedError when the port is closed."""
+        self._socket.settimeout(timeout)
+        datagram = self._socket.recv(2048)
+        assert len(datagram) == 80, "no longer than a query"
+        content, mac = datagram[:-16], datagram[-16:]
+        assert hmac.compare_digest(mac, self._mac(content))
+        magic, version, kind, flags, key_id, state, nonce, instance, port, lease, number, cookie, in_flight = (
+            _HEAD.unpack(content)[:13]
+        )
+        assert (magic, version, key_id) == (b"\x0fPL", 1, self._key[0])
+        return Datagram(kind, flags, state, nonce, instance, port, lease, number, cookie, in_flight)
+
+    def ask(self, nonce: int, lease: int = 0, port: int | None = None) -> Datagram:
+        self.send(nonce=nonce, lease=lease, port=port)
+        answer = self.receive()
+        assert (answer.kind, answer.nonce) == (ANSWER, nonce)
+        self.cookie = answer.cookie
+        return answer
+
+    def acknowledge(self, notice: Datagram) -> None:
+        self.send(nonce=notice.nonce, flags=ACKNOWLEDGES, number=notice.number)
+
+    def _mac(self, content: bytes) -> bytes:
+        key_id, secret = self._key
+        return hmac.digest(secret, content, "sha256")[:16] if key_id else bytes(16)
