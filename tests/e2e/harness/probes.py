@@ -63,6 +63,14 @@ class ProbeClient:
         self.cookie = answer.cookie
         return answer
 
+    def ask_after_notices(self, nonce: int) -> Datagram:
+        """Asks, and skips the notices that were on their way before an acknowledgement."""
+        self.send(nonce=nonce)
+        answer = self.receive()
+        while answer.kind == NOTICE:
+            answer = self.receive()
+        return answer
+
     def acknowledge(self, notice: Datagram) -> None:
         self.send(nonce=notice.nonce, flags=ACKNOWLEDGES, number=notice.number)
 

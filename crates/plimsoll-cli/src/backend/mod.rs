@@ -18,6 +18,7 @@ mod service;
 mod settings;
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use anyhow::Context as _;
 use http::HeaderName;
 use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, Trust, coalescing, serve};
 use plimsoll_core::Speed;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::errln;
@@ -43,6 +44,8 @@ use settings::{Report, Settings};
 
 /// Answers 200 when requests are welcome, 503 in lame duck.
 const READINESS_PATH: &str = "/readyz";
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
 /// Names the customer of a request.
 const X_CUSTOMER: HeaderName = HeaderName::from_static("x-customer");
 
@@ -139,9 +142,20 @@ pub(crate) fn run(args: Args) -> Outcome {
     runtime.block_on(run_server(args))
 }
 
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
 async fn run_server(args: Args) -> Outcome {
-    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
-    let listen = listener.local_addr()?;
+    let unheard = |error| anyhow::Error::from(error).context(format!("cannot listen on {}", args.listen));
+    let socket = bind(args.listen).map_err(unheard)?;
+    let listen = socket.local_addr()?;
+    // Before anybody can connect: a client probes as soon as it has connected.
+    let probed = args.probes.bind(listen)?;
+    let listener = socket.listen(BACKLOG).map_err(unheard)?;
     let settings = Settings {
         cost: args.cost,
         wait: args.wait,
@@ -194,7 +208,7 @@ async fn run_server(args: Args) -> Outcome {
         }
         tokio::spawn(client.run(limits));
     }
-    let _answers_probes = args.probes.start(listen, &reports)?;
+    let _answers_probes = args.probes.start(probed, listen, &reports)?;
     let service = tower::service_fn(move |request| {
         let backend = Arc::clone(&backend);
         async move { Ok::<_, Infallible>(backend.answer(request).await) }

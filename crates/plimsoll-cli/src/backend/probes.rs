@@ -20,15 +20,13 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Starts to answer. `None` if it cannot, and nobody asked for it.
-    pub(super) fn start(&self, listen: SocketAddr, server: &ServerLayer) -> Result<Option<Responder>, Problem> {
-        let Some(keyring) = self.keyring(listen)? else { return Ok(None) };
-        let settings = ResponderSettings { ports: vec![listen.port()], keyring, limits: QueryLimits::default() };
-        let started = UdpSocket::bind(listen)
-            .and_then(|socket| server.answer_probes(vec![socket], settings))
-            .with_context(|| format!("cannot answer probes at UDP {listen}"));
-        match started {
-            Ok(responder) => Ok(Some(responder)),
+    /// Binds the port of probes, for a server at `listen`. `None` if it cannot, and nobody asked for it.
+    pub(super) fn bind(&self, listen: SocketAddr) -> Result<Option<UdpSocket>, Problem> {
+        if self.probe_keys.is_none() && !listen.ip().is_loopback() {
+            return Ok(None);
+        }
+        match UdpSocket::bind(listen).with_context(|| format!("cannot answer probes at UDP {listen}")) {
+            Ok(socket) => Ok(Some(socket)),
             Err(error) if self.probe_keys.is_some() => Err(error.into()),
             Err(error) => {
                 tracing::warn!("{error:#}; clients fall back to checks");
@@ -37,11 +35,22 @@ impl Args {
         }
     }
 
-    fn keyring(&self, listen: SocketAddr) -> Result<Option<Keyring>, Problem> {
-        match &self.probe_keys {
-            Some(file) => read(file).map(Some).map_err(Problem::Usage),
-            None => Ok(listen.ip().is_loopback().then(Keyring::keyless)),
-        }
+    /// Answers at a bound port.
+    pub(super) fn start(
+        &self,
+        socket: Option<UdpSocket>,
+        listen: SocketAddr,
+        server: &ServerLayer,
+    ) -> Result<Option<Responder>, Problem> {
+        let Some(socket) = socket else { return Ok(None) };
+        let keyring = self.keyring()?;
+        let settings = ResponderSettings { ports: vec![listen.port()], keyring, limits: QueryLimits::default() };
+        let responder = server.answer_probes(vec![socket], settings).context("cannot answer probes")?;
+        Ok(Some(responder))
+    }
+
+    fn keyring(&self) -> Result<Keyring, Problem> {
+        self.probe_keys.as_deref().map_or_else(|| Ok(Keyring::keyless()), |file| read(file).map_err(Problem::Usage))
     }
 }
 
