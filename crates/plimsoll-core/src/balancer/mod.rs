@@ -26,6 +26,7 @@ mod config;
 mod localities;
 mod members;
 mod overview;
+mod probed;
 mod snapshot;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use core::time::Duration;
 
 use rand_core::Rng;
 
+use super::probed::CheckMode;
 use super::{BackoffConfig, CheckConfig, CheckOutcome, Reason, State};
 use crate::Timestamp;
 
@@ -43,6 +44,7 @@ pub(crate) struct Health {
     lame_trials: u32,
     check_running: bool,
     check_due: Option<Timestamp>,
+    pub(super) check_mode: CheckMode,
     /// The next regular check may coincide with those of other backends.
     in_step: bool,
     ejected_until: Option<Timestamp>,
@@ -61,6 +63,7 @@ impl Health {
             lame_trials: 0,
             check_running: false,
             check_due: Some(now),
+            check_mode: CheckMode::Scheduled,
             in_step: true,
             ejected_until: None,
         }
@@ -85,7 +88,7 @@ impl Health {
 
     /// Time of the machine's next wake-up.
     pub(crate) fn wake_at(&self) -> Option<Timestamp> {
-        let check = self.check_due.filter(|_| !self.check_running);
+        let check = self.check_due.filter(|_| !self.check_running && self.check_mode != CheckMode::Paused);
         match (check, self.ejected_until) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -94,7 +97,8 @@ impl Health {
 
     /// Starts a check that is due; the outcome must go to [`Health::on_check`].
     pub(crate) fn take_check(&mut self, now: Timestamp) -> bool {
-        let due = !self.check_running && self.check_due.is_some_and(|at| at <= now);
+        let may_run = !self.check_running && self.check_mode != CheckMode::Paused;
+        let due = may_run && self.check_due.is_some_and(|at| at <= now);
         if due {
             self.check_running = true;
             self.check_due = None;
@@ -107,6 +111,23 @@ impl Health {
         if self.check_due.is_none() && !self.check_running && !self.drained {
             self.check_due = Some(now);
             self.in_step = true;
+        }
+    }
+
+    /// Whether a check may be scheduled now.
+    pub(super) fn is_checkable(&self) -> bool {
+        !self.drained && !self.check_running
+    }
+
+    pub(super) fn set_check_due(&mut self, at: Timestamp) {
+        self.check_due = Some(at);
+    }
+
+    /// Replaces a schedule that went on without checks. Only a healthy backend waits.
+    pub(super) fn reschedule_after_pause(&mut self, now: Timestamp, checks: &CheckConfig, rng: &mut impl Rng) {
+        let is_late = self.check_due.is_none_or(|at| at <= now);
+        if self.state == State::Healthy && is_late && self.is_checkable() {
+            self.check_due = checks.active.then(|| now + checks.first_wait(rng));
         }
     }
 
@@ -159,6 +180,7 @@ impl Health {
         rng: &mut impl Rng,
     ) -> Option<Change> {
         self.check_running = false;
+        let was_requested = self.end_request();
         if self.drained {
             return None;
         }
@@ -174,7 +196,7 @@ impl Health {
             CheckOutcome::Unreachable => self.refuse(now, Reason::ConnectFailed, backoff, rng),
             CheckOutcome::Failed => match self.state {
                 State::Connecting | State::Refusing => self.refuse(now, Reason::CheckFailed, backoff, rng),
-                _ if self.failures >= checks.failures_to_refuse.get() => {
+                _ if was_requested || self.failures >= checks.failures_to_refuse.get() => {
                     self.refuse(now, Reason::CheckFailed, backoff, rng)
                 }
                 _ => None,
@@ -432,6 +454,64 @@ mod tests {
         assert_eq!(health.state(), State::LameDuck);
         assert_eq!(health.undrain(at(3)).map(|c| c.to), Some(State::Connecting));
         assert_eq!(check(&mut health, 3, CheckOutcome::Passed, &ACTIVE), Some(State::Healthy));
+    }
+
+    #[test]
+    fn paused_checks_wait_and_a_requested_one_decides_at_once() {
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let mut health = healthy(&ACTIVE);
+        health.pause_checks();
+        assert_eq!(health.wake_at(), None);
+        assert!(!health.take_check(at(99)));
+        health.request_check(at(100));
+        assert_eq!(health.wake_at(), Some(at(100)));
+        assert!(health.take_check(at(100)));
+        health.request_check(at(100));
+        assert_eq!(check(&mut health, 100, CheckOutcome::Passed, &ACTIVE), None);
+        assert_eq!(health.wake_at(), None, "paused as before");
+        health.request_check(at(101));
+        assert!(health.take_check(at(101)));
+        assert_eq!(check(&mut health, 101, CheckOutcome::Failed, &ACTIVE), Some(State::Refusing));
+        health.resume_checks(at(102), &ACTIVE, &mut rng);
+        let retry = health.wake_at().expect("a refusing backend is checked again");
+        assert!(retry <= at(102), "{retry:?}");
+        assert!(health.take_check(at(102)));
+        assert_eq!(check(&mut health, 102, CheckOutcome::Passed, &ACTIVE), Some(State::Healthy));
+    }
+
+    #[test]
+    fn resumed_checks_of_healthy_backends_spread_over_an_interval() {
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let mut waits = [0.0; 200];
+        for wait in &mut waits {
+            let mut health = healthy(&ACTIVE);
+            health.pause_checks();
+            health.resume_checks(at(100), &ACTIVE, &mut rng);
+            *wait = health.wake_at().expect("checks go on").since(at(100)).as_secs_f64();
+        }
+        assert!(waits.iter().all(|wait| (0.0..10.0).contains(wait)));
+        // Seed 1, uniform on 0..10, n = 200: five standard errors are 1.02.
+        let mean = waits.iter().sum::<f64>() / 200.0;
+        assert!((mean - 5.0).abs() < 1.02, "{mean}");
+        let mut unpaused = healthy(&ACTIVE);
+        let before = unpaused.wake_at();
+        unpaused.resume_checks(at(100), &ACTIVE, &mut rng);
+        assert_eq!(unpaused.wake_at(), before, "nothing to resume");
+    }
+
+    #[test]
+    fn lame_duck_with_paused_checks_is_not_healed_by_one() {
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let mut health = healthy(&PASSIVE);
+        health.pause_checks();
+        health.on_lame_duck_report(at(1), &PASSIVE);
+        assert_eq!(health.wake_at(), None, "no trial while probes know");
+        health.on_process_ended(at(30));
+        health.resume_checks(at(30), &PASSIVE, &mut rng);
+        assert_eq!(health.wake_at(), Some(at(30)));
+        health.drain(at(31));
+        health.request_check(at(32));
+        assert_eq!(health.wake_at(), None, "an operator's word stands");
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! - [`CheckConfig`], [`CheckOutcome`]: active checks.
 //! - [`OutlierConfig`]: ejection of backends that fail more than their peers (gRFC A50).
 //! - `peers.rs`: whether the backend is at fault, or the load of the cluster.
+//! - `probed.rs`: checks of a backend that probes observe.
 //! - `shared_fault.rs`: whether a failure is evidence against its backend.
 //! - [`SlowStartConfig`]: the share of a new backend.
 //! - [`BackoffConfig`]: the waits between checks of a refusing backend.
@@ -28,6 +29,7 @@ mod checks;
 mod machine;
 mod outlier;
 mod peers;
+mod probed;
 mod scope;
 mod shared_fault;
 mod slow_start;
