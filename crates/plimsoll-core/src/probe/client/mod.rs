@@ -281,6 +281,7 @@ impl Prober {
             self.acknowledge(notice, config, actions);
             self.seq = notice.seq.get();
             self.last_heard = now;
+            self.losses = 0;
             self.watching_checks(actions, |prober, actions| prober.apply(now, notice.state, false, actions));
             self.schedule(now, config.interval, rng);
             return Verdict::Believed;
@@ -315,7 +316,10 @@ impl Prober {
             (Some(cause), CheckOutcome::Passed | CheckOutcome::NotServing) => {
                 prober.fall_silent(now, cause, rng, actions);
             }
-            (Some(_), CheckOutcome::Failed | CheckOutcome::Unreachable) => prober.forget(now),
+            (Some(_), CheckOutcome::Failed | CheckOutcome::Unreachable) => {
+                prober.forget();
+                prober.checked_since = now;
+            }
             (None, CheckOutcome::Passed) => prober.on_connected(now),
             _ => {}
         });

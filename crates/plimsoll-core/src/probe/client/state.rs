@@ -153,7 +153,8 @@ impl Prober {
             self.wait_in_silence(now, rng);
         } else if self.is_unready() {
             actions.push(Action::ProcessEnded);
-            self.forget(now);
+            self.forget();
+            self.checked_since = now;
         } else if self.is_inactive {
             self.request_check(now, cause, config, rng, actions);
         } else {
@@ -185,7 +186,10 @@ impl Prober {
         if self.path == Path::Works && now.since(self.works_since) >= LOGGED_AGAIN_AFTER {
             self.logged = None;
         }
-        self.forget(now);
+        if self.is_unready() {
+            self.checked_since = now;
+        }
+        self.forget();
         self.path = Path::Silent(cause);
         self.silent_queries = 0;
         self.wait_in_silence(now, rng);
@@ -205,12 +209,11 @@ impl Prober {
 
     /// Starts over, as after the backend was added. The next connection or passed check causes a
     /// query.
-    pub(super) fn forget(&mut self, now: Timestamp) {
+    pub(super) fn forget(&mut self) {
         self.path = Path::Unknown;
         self.server = None;
         self.is_inactive = false;
         self.inactive_at = None;
-        self.checked_since = now;
         self.awaits_check = None;
         self.losses = 0;
         self.sent = None;

@@ -370,6 +370,19 @@ fn inactive_backend_closes_connections_requests_a_lease_and_wakes() {
 }
 
 #[test]
+fn backend_is_inactive_again_after_a_silence_but_not_after_a_failed_check() {
+    for (outcome, is_inactive) in [(CheckOutcome::Passed, true), (CheckOutcome::Unreachable, false)] {
+        let mut client = Client::inactive();
+        client.lose(3);
+        client.check(outcome);
+        client.prober.on_connected(client.now);
+        client.answer_next(1, 1, ServerState::Healthy);
+        client.poll();
+        assert_eq!(client.prober.is_inactive(), is_inactive, "no request or check since: {outcome:?}");
+    }
+}
+
+#[test]
 fn lease_refused_for_an_old_cookie_is_requested_again_at_once() {
     let mut client = Client::inactive();
     let refuse = |client: &mut Client, cookie| {
@@ -516,6 +529,24 @@ fn answer_overtaken_by_a_notice_does_not_revive_a_lame_duck() {
     client.news();
     assert_eq!(client.answer(&query, 1, 1, ServerState::Healthy), Verdict::Believed);
     assert_eq!((client.prober.server(), client.news()), (Some(ServerState::LameDuck), vec![]));
+}
+
+#[test]
+fn losses_of_a_lame_duck_do_not_count_once_it_is_healthy() {
+    let mut client = Client::lame_duck();
+    client.lose(5);
+    let notice = Notice {
+        nonce: 0,
+        instance: instance(1),
+        port: PORT,
+        state: ServerState::Healthy,
+        seq: NonZeroU32::new(3).unwrap(),
+    };
+    let Client { prober, config, rng, now, actions, .. } = &mut client;
+    assert_eq!(prober.on_notice(*now, &notice, Authenticity::Keyed, config, rng, actions), Verdict::Believed);
+    client.traffic.last_success = Some(client.now + Duration::from_secs(9));
+    client.lose(2);
+    assert_eq!(client.prober.path(), Path::Works);
 }
 
 #[test]
