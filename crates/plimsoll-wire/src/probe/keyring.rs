@@ -94,6 +94,12 @@ impl Keyring {
         Self { accepts_keyless: true, ..Self::default() }
     }
 
+    /// Whether it accepts datagrams without a key, which anybody can forge.
+    #[must_use]
+    pub fn accepts_keyless(&self) -> bool {
+        self.accepts_keyless
+    }
+
     /// Adds a key that signs as it is: one of a file, or a derived one that a client was given.
     ///
     /// # Errors

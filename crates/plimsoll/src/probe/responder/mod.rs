@@ -96,10 +96,17 @@ impl Responder {
     /// Answers at `sockets` for `subject`.
     ///
     /// # Errors
-    /// If a socket cannot be used, or no thread can be started.
+    /// If a socket cannot be used, no thread can be started, or the keyring requires no key for a socket
+    /// beyond loopback.
     pub fn start(sockets: Vec<UdpSocket>, settings: ResponderSettings, subject: impl Subject) -> io::Result<Self> {
         let sockets = sockets.into_iter().map(Socket::new).collect::<io::Result<Vec<_>>>()?;
-        let addresses = sockets.iter().map(Socket::address).collect();
+        let addresses: Vec<SocketAddr> = sockets.iter().map(Socket::address).collect();
+        if settings.keyring.accepts_keyless()
+            && let Some(address) = addresses.iter().find(|address| !address.ip().is_loopback())
+        {
+            let problem = format!("probes without a key at {address}; help: use keys, or an address of loopback");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { event, progress: Mutex::default() });
         let config = ResponderConfig {

@@ -144,6 +144,18 @@ fn datagrams_of_strangers_get_no_answer_and_are_counted() {
 }
 
 #[test]
+fn keys_are_required_beyond_loopback() {
+    let start = |address: &str, keyring| {
+        let settings = ResponderSettings { ports: vec![PORT], keyring, limits: QueryLimits::default() };
+        Responder::start(vec![UdpSocket::bind(address).unwrap()], settings, Server::default())
+    };
+    let refused = start("0.0.0.0:0", Keyring::keyless()).err().unwrap();
+    assert!(refused.to_string().contains("use keys"), "{refused}");
+    assert!(start("0.0.0.0:0", keyed()).is_ok());
+    assert!(start("[::1]:0", Keyring::keyless()).is_ok());
+}
+
+#[test]
 fn dropped_responder_leaves_its_address() {
     let responder = start(Keyring::keyless(), Server::default());
     let address = responder.addresses()[0];
