@@ -38,6 +38,8 @@ impl Groups {
     pub(super) fn folders(&self, controller: &str) -> Vec<PathBuf> {
         match &self.kind {
             Kind::Text(text) => text.lines().flat_map(|line| folders_of(&self.root, line, controller)).collect(),
+            // Of a group that is mounted elsewhere, such as in a container, the root is unknown.
+            Kind::Folder(folder) if !folder.starts_with(&self.root) => vec![folder.clone()],
             Kind::Folder(folder) => with_those_above(&self.root, folder),
         }
     }
@@ -77,5 +79,7 @@ mod tests {
         let app = Groups::of(Whose::Group(Path::new("/sys/fs/cgroup/app.slice/app")));
         let above = ["/sys/fs/cgroup/app.slice/app", "/sys/fs/cgroup/app.slice", "/sys/fs/cgroup"];
         assert_eq!(app.folders("memory"), above.map(PathBuf::from));
+        let elsewhere = Groups::of(Whose::Group(Path::new("/host/cgroup/app")));
+        assert_eq!(elsewhere.folders("cpu"), [PathBuf::from("/host/cgroup/app")]);
     }
 }
