@@ -21,6 +21,7 @@ mod log;
 mod man;
 mod output;
 mod page;
+mod probe_keys;
 mod process;
 mod proxy;
 mod quota;

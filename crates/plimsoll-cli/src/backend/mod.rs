@@ -32,7 +32,7 @@ use tokio::net::TcpSocket;
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::errln;
-use crate::{process, units};
+use crate::{probe_keys, process, units};
 
 use cores::Cores;
 use distribution::Distribution;
@@ -116,7 +116,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     quota_tls: quota_tls::Args,
     #[command(flatten)]
-    probes: probes::Args,
+    probe_keys: probe_keys::Args,
     /// Time as a lame duck after the start
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "0s")]
     start_delay: Duration,
@@ -154,7 +154,7 @@ async fn run_server(args: Args) -> Outcome {
     let socket = bind(args.listen).map_err(unheard)?;
     let listen = socket.local_addr()?;
     // Before anybody can connect: a client probes as soon as it has connected.
-    let probed = args.probes.bind(listen)?;
+    let probed = probes::bind(&args.probe_keys, listen)?;
     let listener = socket.listen(BACKLOG).map_err(unheard)?;
     let settings = Settings {
         cost: args.cost,
@@ -208,7 +208,7 @@ async fn run_server(args: Args) -> Outcome {
         }
         tokio::spawn(client.run(limits));
     }
-    let _answers_probes = args.probes.start(probed, listen, &reports)?;
+    let _answers_probes = probes::start(probed, &reports)?;
     let service = tower::service_fn(move |request| {
         let backend = Arc::clone(&backend);
         async move { Ok::<_, Infallible>(backend.answer(request).await) }
