@@ -3,7 +3,9 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{backend, check, completions, control, demo, explain, load, man, page, proxy, quota, sim, tap, top};
+use crate::{
+    answer, backend, check, completions, control, demo, explain, load, man, page, proxy, quota, sim, tap, top,
+};
 
 /// Load balancing and overload protection: a proxy, and the tools to try, test and plan it.
 #[derive(Debug, Parser)]
@@ -60,6 +62,8 @@ enum Command {
     Explain(explain::Args),
     /// Run a synthetic HTTP/1, HTTP/2 and gRPC server with a settable cost, for trials and tests
     Backend(backend::Args),
+    /// Answer probes by UDP for any process: its state, its lame duck, its load
+    Answer(answer::Args),
     /// Send open-loop or closed-loop load; its latency is free of coordinated omission
     Load(load::Args),
     /// Simulate in virtual time: the shipped code against simulated clients, networks and backends
@@ -92,6 +96,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Quota(args) => quota::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Backend(args) => backend::run(args),
+        Command::Answer(args) => answer::run(&args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(&args, Cli::command()),

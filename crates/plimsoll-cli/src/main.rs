@@ -6,6 +6,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin;
+mod answer;
 mod backend;
 mod browser;
 mod check;

@@ -20,6 +20,7 @@ const TABLE: &str = "plimsoll-core/src/rejection.rs";
 /// Files with a word of the table for something else, and the subject.
 const OTHER_SUBJECTS: &[(&str, &[&str], &str)] = &[
     ("plimsoll-admin/src/metrics/clusters.rs", &["no-backend", "saturated"], "errors of a wait for a backend"),
+    ("plimsoll-cli/src/answer/mod.rs", &["lame-duck"], "states of a server"),
     ("plimsoll-cli/src/control/status.rs", &["throttled"], "fields of the live state"),
     ("plimsoll-cli/src/demo/quota/fleet.rs", &["quota"], "a command of the program"),
     ("plimsoll-cli/src/fleet/follow.rs", &["quota"], "kinds of a process"),

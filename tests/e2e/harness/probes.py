@@ -7,8 +7,9 @@ import struct
 from dataclasses import dataclass
 
 QUERY, ANSWER, NOTICE = 1, 2, 3
-HEALTHY, LAME_DUCK, NO_SUCH_PORT = 2, 3, 4
+STARTING, HEALTHY, LAME_DUCK, NO_SUCH_PORT = 1, 2, 3, 4
 ACKNOWLEDGES, HAS_LOAD = 1, 2
+UNKNOWN = 0xFFFFFFFF
 _HEAD = struct.Struct("!3sBBBBBQQHHIQIIfffI")
 
 
@@ -24,6 +25,7 @@ class Datagram:
     number: int
     cookie: int
     in_flight: int
+    utilization: float
 
 
 class ProbeClient:
@@ -50,11 +52,12 @@ class ProbeClient:
         assert len(datagram) == 80, "no longer than a query"
         content, mac = datagram[:-16], datagram[-16:]
         assert hmac.compare_digest(mac, self._mac(content))
-        magic, version, kind, flags, key_id, state, nonce, instance, port, lease, number, cookie, in_flight = (
-            _HEAD.unpack(content)[:13]
+        magic, version, kind, flags, key_id, state, nonce, instance, port, lease, number, cookie, *load = (
+            _HEAD.unpack(content)
         )
+        in_flight, _, utilization, _, _, _ = load
         assert (magic, version, key_id) == (b"\x0fPL", 1, self._key[0])
-        return Datagram(kind, flags, state, nonce, instance, port, lease, number, cookie, in_flight)
+        return Datagram(kind, flags, state, nonce, instance, port, lease, number, cookie, in_flight, utilization)
 
     def ask(self, nonce: int, lease: int = 0, port: int | None = None) -> Datagram:
         self.send(nonce=nonce, lease=lease, port=port)
