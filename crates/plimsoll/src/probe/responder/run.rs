@@ -5,8 +5,9 @@
 //!              └──────────────────────────▶ notices ──────────▶ encode ──▶ send
 //! ```
 //!
-//! A flood must not take a core. The thread reads 100,000 datagrams a second at most, and waits
-//! beyond that: the kernel drops those that do not fit into the receive buffer, at little cost.
+//! A flood must not take a core. The thread reads 250,000 datagrams a second at most; the kernel
+//! drops those that do not fit into the receive buffer, at little cost. After a turn with many of
+//! them it pauses for a millisecond, so that one wake-up serves hundreds.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,14 +19,18 @@ use plimsoll_core::probe::{Pace, Pacer, Peer, Reply, Responder, ResponderConfig}
 use plimsoll_wire::probe::{CookieKey, Fault, Keyring, LENGTH, Message, decode, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::socket::{Buffers, Route, Socket};
+use super::socket::{Buffers, Read, Route, Socket};
 use super::{Counts, Shared, Subject};
 
 /// Datagrams that are read per second, those of a flood included.
 const READS: Pace =
-    Pace { per_second: NonZeroU32::new(100_000).expect("not zero"), burst: NonZeroU32::new(2_000).expect("not zero") };
+    Pace { per_second: NonZeroU32::new(250_000).expect("not zero"), burst: NonZeroU32::new(5_000).expect("not zero") };
 /// Datagrams between two looks at the other sockets, the state and the notices.
 const TURN: usize = 256;
+/// Datagrams in a turn after which the thread pauses.
+const MANY: usize = 16;
+/// Its pause: the receive buffer holds the datagrams of twice as long.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Wait after a failed system call that should not fail.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 /// Local addresses that are told apart. A machine has fewer, unless each of a whole network is its own.
@@ -39,6 +44,8 @@ pub(super) struct Run {
     responder: Responder,
     locals: Vec<(usize, Option<IpAddr>)>,
     reads: Pacer,
+    /// The last turn had many datagrams, and read them all.
+    may_pause: bool,
     counts: Counts,
     origin: Instant,
 }
@@ -60,6 +67,7 @@ impl Run {
             responder,
             locals: Vec::new(),
             reads: Pacer::new(READS),
+            may_pause: false,
             counts: Counts::default(),
             origin: Instant::now(),
         }
@@ -71,6 +79,7 @@ impl Run {
         loop {
             self.wait(shared);
             self.responder.set_state(self.subject.state());
+            self.may_pause = false;
             for socket in 0..self.sockets.len() {
                 self.receive(socket, &mut buffers);
             }
@@ -94,6 +103,10 @@ impl Run {
 
     /// Waits until there is something to do.
     fn wait(&mut self, shared: &Shared) {
+        // Notices and their acknowledgements do not wait.
+        if self.may_pause && !self.responder.is_informing() {
+            std::thread::sleep(PAUSE);
+        }
         let now = self.now();
         let until = self.responder.poll_timeout();
         let may_read = self.reads.is_ready(now);
@@ -112,6 +125,7 @@ impl Run {
             fds.extend(self.sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
         }
         match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) if fds[0].revents().is_empty() => {}
             Ok(_) => {
                 let mut count = [0; 8];
                 let _ = rustix::io::read(&shared.event, &mut count);
@@ -150,17 +164,21 @@ impl Run {
                     replies.push((peer, answer));
                 }
             });
-            match read {
-                Ok(read) => {
-                    received += read;
-                    self.reads.take(now, read);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Such as an ICMP message to a datagram of ours; the next call reads on.
-                Err(_) => received += 1,
-            }
             for (peer, answer) in replies.drain(..) {
                 self.send(&peer, &Message::Answer(answer));
+            }
+            match read {
+                Ok(Read { datagrams, is_last }) => {
+                    received += datagrams;
+                    self.reads.take(now, datagrams);
+                    if is_last {
+                        self.may_pause |= received >= MANY;
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Such as an ICMP message to a datagram of ours; the next call reads on.
+                Err(_) => received += 1,
             }
         }
     }

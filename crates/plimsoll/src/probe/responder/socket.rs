@@ -30,6 +30,14 @@ pub(super) struct Socket {
     address: SocketAddr,
 }
 
+/// The result of one system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Read {
+    pub(super) datagrams: usize,
+    /// There were no more.
+    pub(super) is_last: bool,
+}
+
 /// Memory that datagrams are received into.
 pub(super) struct Buffers(Vec<u8>);
 
@@ -51,30 +59,30 @@ impl Socket {
         self.address
     }
 
-    /// Receives some datagrams, and returns their number.
+    /// Receives some datagrams.
     ///
     /// # Errors
     /// `WouldBlock` if there are none.
-    pub(super) fn receive(&self, buffers: &mut Buffers, mut each: impl FnMut(Route, &[u8])) -> io::Result<usize> {
+    pub(super) fn receive(&self, buffers: &mut Buffers, mut each: impl FnMut(Route, &[u8])) -> io::Result<Read> {
         let mut slices = buffers.0.chunks_mut(BUFFER).map(IoSliceMut::new);
         let mut slices: [IoSliceMut<'_>; BUFFERS] =
             std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
         let mut metas = [RecvMeta::default(); BUFFERS];
         let filled = self.state.recv((&self.socket).into(), &mut slices, &mut metas)?;
-        let mut received = 0;
+        let mut datagrams = 0;
         for (bytes, meta) in slices.iter().zip(&metas).take(filled) {
             let route = Route { peer: meta.addr, local: meta.dst_ip };
             let bytes = &bytes[..meta.len.min(BUFFER)];
             if bytes.is_empty() {
                 each(route, bytes);
-                received += 1;
+                datagrams += 1;
             }
             for datagram in bytes.chunks(meta.stride.max(1)) {
                 each(route, datagram);
-                received += 1;
+                datagrams += 1;
             }
         }
-        Ok(received)
+        Ok(Read { datagrams, is_last: filled < BUFFERS })
     }
 
     /// Sends one datagram.
@@ -111,7 +119,7 @@ mod tests {
         while all.len() < wanted {
             match socket.receive(&mut buffers, |route, bytes| all.push((route, bytes.to_vec()))) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
-                received => assert!(received.unwrap() > 0),
+                read => assert!(read.unwrap().datagrams > 0),
             }
         }
         all
