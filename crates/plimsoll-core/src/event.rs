@@ -4,6 +4,7 @@
 //! Nothing in the core depends on the actions of an observer.
 
 use crate::health::{Reason, State};
+use crate::probe::SilenceCause;
 use crate::{BackendId, Timestamp};
 
 /// A change that an operator should know of.
@@ -19,6 +20,13 @@ pub enum Event {
         to: State,
         /// Reason for the change.
         reason: Reason,
+    },
+    /// Probes of a backend are of no use; it is treated as without them.
+    ProbesSilent {
+        /// The backend.
+        backend: BackendId,
+        /// The reason.
+        cause: SilenceCause,
     },
     /// Too few backends are healthy: requests now go to all that are not lame ducks.
     PanicBegan {

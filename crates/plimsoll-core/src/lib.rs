@@ -81,7 +81,7 @@ pub mod trace;
 
 pub use balancer::{
     BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, Distribution, LOAD_BINS,
-    LoadMeasure, LocalitySnapshot, Outcome, Overview, Pick, WaitReason,
+    LoadMeasure, LocalitySnapshot, Outcome, Overview, Pick, ProbeCensus, ProbeCounts, ProbeSnapshot, WaitReason,
 };
 pub use criticality::Criticality;
 pub use event::{Event, Observe};

@@ -50,15 +50,6 @@ impl Cluster {
         self.balancer.on_check(self.now, self.ids[index], outcome, &mut self.rng, &mut self.recorder);
     }
 
-    /// Probes replace the checks of a backend, or no longer do.
-    fn pause_checks(&mut self, index: usize, paused: bool) {
-        if paused {
-            self.balancer.pause_checks(self.ids[index]);
-        } else {
-            self.balancer.resume_checks(self.now, self.ids[index], &mut self.rng);
-        }
-    }
-
     fn checks_to_run(&mut self) -> Vec<usize> {
         let mut due: Vec<usize> = std::iter::from_fn(|| self.balancer.poll_check())
             .map(|id| self.ids.iter().position(|known| *known == id).expect("a member"))
@@ -664,25 +655,4 @@ fn a_recovered_backend_is_forgiven_within_seconds() {
         let after = share(&mut cluster);
         assert!(after > 0.85, "{policy}: {after:.2} of its share, twenty seconds after its last failure");
     }
-}
-
-#[test]
-fn paused_backend_is_checked_only_on_request() {
-    let checks = CheckConfig { active: true, ..CheckConfig::default() };
-    let mut cluster = Cluster::connecting(BalancerConfig { checks, ..BalancerConfig::default() }, 2);
-    cluster.pass_ms(0);
-    assert_eq!(cluster.checks_to_run(), [0, 1]);
-    (0..2).for_each(|index| cluster.check(index, CheckOutcome::Passed));
-    cluster.pause_checks(0, true);
-    cluster.pass_ms(20_000);
-    assert_eq!(cluster.checks_to_run(), [1]);
-    cluster.check(1, CheckOutcome::Passed);
-    cluster.balancer.request_check(cluster.now, cluster.ids[0]);
-    cluster.pass_ms(0);
-    assert_eq!(cluster.checks_to_run(), [0]);
-    cluster.check(0, CheckOutcome::Passed);
-    cluster.pass_ms(1_000);
-    cluster.pause_checks(0, false);
-    cluster.pass_ms(10_000);
-    assert!(cluster.checks_to_run().contains(&0), "within an interval of the resumption");
 }

@@ -54,6 +54,7 @@ impl Observe for Recorder {
                 assert!(!self.panicking, "panic began twice");
                 self.panicking = true;
             }
+            Event::ProbesSilent { .. } => {}
             Event::PanicEnded { .. } => {
                 assert!(self.panicking, "panic ended that had not begun");
                 self.panicking = false;

@@ -35,6 +35,12 @@ pub(super) struct Member {
     pub(super) outlier: Outlier,
     pub(super) capability: Capability,
     pub(super) report: Option<(Timestamp, LoadReport)>,
+    /// The last begin or end of a request, or the time at which it was added.
+    pub(super) last_used: Timestamp,
+    /// The last response or passed check.
+    pub(super) last_success: Option<Timestamp>,
+    /// Probes found it idle for long: a pick must wake it.
+    pub(super) is_inactive: bool,
     /// The wake-up that is scheduled.
     pub(super) scheduled: Option<Timestamp>,
     generation: u32,
@@ -58,6 +64,9 @@ impl Member {
             outlier: Outlier::default(),
             capability: Capability::default(),
             report: None,
+            last_used: now,
+            last_success: None,
+            is_inactive: false,
             scheduled: None,
             generation,
             occupied: true,

@@ -20,7 +20,8 @@
 //!
 //! Call [`Balancer::handle_timeout`] when [`Balancer::poll_timeout`] is due; earlier calls do no
 //! harm. Then call [`Balancer::poll_check`] until it returns `None`, and check each backend that it
-//! names. Each call that takes an observer may change `poll_timeout`.
+//! names. Each call that takes an observer may change `poll_timeout`. Where UDP probes are on, call
+//! [`Balancer::handle_probes`] and [`Balancer::poll_query`] in the same way.
 
 mod config;
 mod localities;
@@ -36,6 +37,7 @@ mod usable;
 mod warming;
 mod yielding;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -44,6 +46,7 @@ use rand_core::Rng;
 pub use config::{BalancerConfig, DEFAULT_MAX_ACTIVE_REQUESTS};
 pub use localities::LocalitySnapshot;
 pub use overview::{Distribution, LOAD_BINS, LoadMeasure, Overview};
+pub use probed::{ProbeCensus, ProbeCounts, ProbeSnapshot};
 pub use snapshot::BackendSnapshot;
 
 use crate::health::{Change, CheckOutcome, SharedFaults, State};
@@ -52,6 +55,7 @@ use crate::spill::Spill;
 use crate::{BackendId, Event, LoadReport, Observe, Operation, Timestamp, Weight, rng};
 use localities::Group;
 use members::Members;
+use probed::Probes;
 use timers::Timers;
 use warming::Warming;
 
@@ -133,6 +137,8 @@ pub struct Balancer {
     next_outlier_sweep: Timestamp,
     /// Operations that failed lately.
     faults: SharedFaults,
+    /// Probes of the backends; `None` while they are off.
+    probes: Option<Box<Probes>>,
 }
 
 impl Balancer {
@@ -155,6 +161,7 @@ impl Balancer {
             last_feedback: None,
             next_outlier_sweep: Timestamp::ZERO,
             faults: SharedFaults::default(),
+            probes: None,
         }
     }
 
@@ -203,6 +210,7 @@ impl Balancer {
         self.set_usable(id.slot() as u32, false);
         self.penalised.retain(|slot| *slot as usize != id.slot());
         self.due_checks.retain(|due| *due != id);
+        self.forget_prober(id);
         self.members.remove(id);
         self.next_spill = now;
         self.rescope(now, observer);
@@ -250,8 +258,14 @@ impl Balancer {
         let member = self.members.at_mut(slot);
         member.active += 1;
         member.requests += 1;
+        member.last_used = now;
+        let is_inactive = member.is_inactive;
         self.on_load(now, slot);
-        Pick::Backend(self.members.id_at(slot))
+        let id = self.members.id_at(slot);
+        if is_inactive {
+            self.wake(now, id, rng);
+        }
+        Pick::Backend(id)
     }
 
     /// The slot of a usable backend of a locality, preferably none of `tried`. Counts nothing yet.
@@ -290,6 +304,7 @@ impl Balancer {
         let Some(member) = self.members.get_mut(id) else { return };
         let slot = id.slot() as u32;
         member.active = member.active.saturating_sub(1);
+        member.last_used = now;
         let mut row = None;
         let was_clean = member.is_clean();
         match completion.outcome {
@@ -327,6 +342,9 @@ impl Balancer {
             Outcome::Cancelled => {}
         }
         if completion.outcome != Outcome::Cancelled {
+            if completion.latency.is_some() {
+                self.members.at_mut(slot).last_success = Some(now);
+            }
             self.members.record_answer(now, slot, completion.outcome == Outcome::RateLimited);
         }
         if was_clean && !self.members.at(slot).is_clean() {
@@ -371,6 +389,7 @@ impl Balancer {
         let Some(member) = self.members.get_mut(id) else { return };
         let change = member.health.on_connected(now, &self.config.checks);
         self.apply(now, id, change, observer);
+        self.tell_prober_of_connection(now, id);
     }
 
     /// Records a failed attempt to connect to this backend.
@@ -404,8 +423,12 @@ impl Balancer {
         observer: &mut impl Observe,
     ) {
         let Some(member) = self.members.get_mut(id) else { return };
+        if outcome == CheckOutcome::Passed {
+            member.last_success = Some(now);
+        }
         let change = member.health.on_check(now, outcome, &self.config.checks, &self.config.backoff, rng);
         self.apply(now, id, change, observer);
+        self.tell_prober_of_check(now, id, outcome, rng, observer);
     }
 
     /// Drains a backend until [`Balancer::undrain`]: it gets no new requests and finishes the rest.
@@ -419,6 +442,7 @@ impl Balancer {
     pub fn undrain(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
         let Some(member) = self.members.get_mut(id) else { return };
         let change = member.health.undrain(now);
+        self.wake_after_drain(id);
         self.apply(now, id, change, observer);
     }
 
@@ -433,7 +457,8 @@ impl Balancer {
         if self.spill.is_some() {
             regular = regular.min(self.next_spill);
         }
-        Some(self.timers.next().map_or(regular, |at| at.min(regular)))
+        let probes = self.probes.as_ref().and_then(|probes| probes.poll_timeout());
+        [self.timers.next(), probes].into_iter().flatten().chain([regular]).min()
     }
 
     /// Does the work due at `now`: ends ejections, updates weights, sweeps for outliers, finds

@@ -41,11 +41,16 @@ impl Health {
         if !self.check_mode.is_paused() {
             return;
         }
+        self.end_pause();
+        self.reschedule_after_pause(now, checks, rng);
+    }
+
+    /// Ends a pause without a new schedule.
+    pub(crate) fn end_pause(&mut self) {
         self.check_mode = match self.check_mode {
             CheckMode::Requested { .. } => CheckMode::Requested { paused: false },
             _ => CheckMode::Scheduled,
         };
-        self.reschedule_after_pause(now, checks, rng);
     }
 
     /// Runs one check now, paused or not. No effect on a drained backend, or while one runs.

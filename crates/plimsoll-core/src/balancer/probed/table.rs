@@ -1,0 +1,110 @@
+//! The probers of all backends, by slot, and their wake-ups.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::census::{ProbeCensus, ProbeCounts};
+use crate::balancer::timers::Timers;
+use crate::probe::{Action, Pace, Pacer, Path, Prober, ProberConfig, Query};
+use crate::{BackendId, Timestamp};
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) id: BackendId,
+    pub(super) prober: Prober,
+    pub(super) scheduled: Option<Timestamp>,
+}
+
+/// The probers of all backends.
+#[derive(Clone, Debug)]
+pub(in crate::balancer) struct Probes {
+    pub(super) config: ProberConfig,
+    /// By slot.
+    entries: Vec<Option<Entry>>,
+    pub(super) timers: Timers,
+    pub(super) pacer: Pacer,
+    pub(super) queries: VecDeque<(BackendId, Query)>,
+    pub(super) counts: ProbeCounts,
+    /// The actions of one event: kept for its memory.
+    pub(super) actions: Vec<Action>,
+}
+
+impl Probes {
+    pub(super) fn new(config: ProberConfig) -> Self {
+        Self {
+            config,
+            entries: Vec::new(),
+            timers: Timers::default(),
+            pacer: Pacer::new(Pace::QUERIES),
+            queries: VecDeque::new(),
+            counts: ProbeCounts::default(),
+            actions: Vec::new(),
+        }
+    }
+
+    pub(super) fn entry(&self, id: BackendId) -> Option<&Entry> {
+        self.entries.get(id.slot())?.as_ref().filter(|entry| entry.id == id)
+    }
+
+    pub(super) fn entry_mut(&mut self, id: BackendId) -> Option<&mut Entry> {
+        self.entries.get_mut(id.slot())?.as_mut().filter(|entry| entry.id == id)
+    }
+
+    pub(super) fn reschedule(&mut self, id: BackendId) {
+        let Some(entry) = self.entry_mut(id) else { return };
+        let at = entry.prober.poll_timeout();
+        if let Some(at) = at.filter(|_| at != entry.scheduled) {
+            entry.scheduled = Some(at);
+            self.timers.push(at, id);
+        }
+    }
+
+    pub(in crate::balancer) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.timers.next().map(|at| at.max(self.pacer.ready_at(1)))
+    }
+
+    /// Begins to probe a backend.
+    pub(super) fn insert(&mut self, id: BackendId, prober: Prober) {
+        if self.entries.len() <= id.slot() {
+            self.entries.resize_with(id.slot() + 1, || None);
+        }
+        self.entries[id.slot()] = Some(Entry { id, prober, scheduled: None });
+        self.reschedule(id);
+    }
+
+    /// Ends the probes of a backend. Returns whether it was probed.
+    pub(super) fn remove(&mut self, id: BackendId) -> bool {
+        let is_probed = self.entry(id).is_some();
+        if is_probed {
+            self.entries[id.slot()] = None;
+        }
+        is_probed
+    }
+
+    /// The next backend whose prober has work at `now`, if the pace permits a query.
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<BackendId> {
+        while self.pacer.is_ready(now) {
+            let id = self.timers.pop_due(now)?;
+            // Others were rescheduled since, by an entry of their own.
+            if let Some(entry) = self.entry_mut(id).filter(|entry| entry.scheduled.is_some_and(|at| at <= now)) {
+                entry.scheduled = None;
+                self.pacer.take(now, 1);
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    pub(super) fn census(&self) -> ProbeCensus {
+        let mut census = ProbeCensus::default();
+        for Entry { prober, .. } in self.entries.iter().flatten() {
+            match prober.path() {
+                Path::Unknown => census.unknown += 1,
+                Path::Works => census.works += 1,
+                Path::Silent(cause) => census.silent[cause as usize] += 1,
+            }
+            census.inactive += usize::from(prober.is_inactive());
+        }
+        census
+    }
+}
