@@ -9,6 +9,7 @@
 
 mod keys;
 mod responder;
+mod socket;
 
 pub use keys::{InvalidKeys, read_keys};
 pub use plimsoll_core::probe::{QueryLimits, ResponderCounts, ServerState};

@@ -7,7 +7,6 @@
 //! of two processes during an upgrade, and half of the clients would ask the old one alone.
 
 mod run;
-mod socket;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -22,7 +21,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 
 use run::Run;
-use socket::Socket;
+
+use super::socket::Socket;
 
 /// The server that a responder speaks for.
 pub trait Subject: Send + Sync + 'static {

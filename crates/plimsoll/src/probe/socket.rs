@@ -1,4 +1,4 @@
-//! The UDP socket of a responder: datagrams with the local address that they came to.
+//! A UDP socket of probes: datagrams with the local address that they came to.
 //!
 //! A socket bound to every address of a machine sends from the address that the route prefers. A
 //! client that asked another one drops such an answer, so an answer names its sender.
@@ -18,13 +18,13 @@ const RECEIVE_BUFFER: usize = 1024 * 1024;
 
 /// The other end of a datagram, and the local address that it came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Route {
-    pub(super) peer: SocketAddr,
+pub(crate) struct Route {
+    pub(crate) peer: SocketAddr,
     /// `None` if the system does not tell: the answer leaves from the address of the socket.
-    pub(super) local: Option<IpAddr>,
+    pub(crate) local: Option<IpAddr>,
 }
 
-pub(super) struct Socket {
+pub(crate) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
     address: SocketAddr,
@@ -32,30 +32,30 @@ pub(super) struct Socket {
 
 /// The result of one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Read {
-    pub(super) datagrams: usize,
+pub(crate) struct Read {
+    pub(crate) datagrams: usize,
     /// There were no more.
-    pub(super) is_last: bool,
+    pub(crate) is_last: bool,
 }
 
 /// Memory that datagrams are received into.
-pub(super) struct Buffers(Vec<u8>);
+pub(crate) struct Buffers(Vec<u8>);
 
 impl Buffers {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(vec![0; BUFFER * BUFFERS])
     }
 }
 
 impl Socket {
-    pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
+    pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         state.set_recv_buffer_size((&socket).into(), RECEIVE_BUFFER)?;
         let address = socket.local_addr()?;
         Ok(Self { socket, state, address })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -63,7 +63,7 @@ impl Socket {
     ///
     /// # Errors
     /// `WouldBlock` if there are none.
-    pub(super) fn receive(&self, buffers: &mut Buffers, mut each: impl FnMut(Route, &[u8])) -> io::Result<Read> {
+    pub(crate) fn receive(&self, buffers: &mut Buffers, mut each: impl FnMut(Route, &[u8])) -> io::Result<Read> {
         let mut slices = buffers.0.chunks_mut(BUFFER).map(IoSliceMut::new);
         let mut slices: [IoSliceMut<'_>; BUFFERS] =
             std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
@@ -89,7 +89,7 @@ impl Socket {
     ///
     /// # Errors
     /// If the system does not take it.
-    pub(super) fn send(&self, route: Route, contents: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&self, route: Route, contents: &[u8]) -> io::Result<()> {
         // A socket for both families has IPv6 addresses alone.
         let destination = match (self.address, route.peer) {
             (SocketAddr::V6(_), SocketAddr::V4(peer)) => (peer.ip().to_ipv6_mapped(), peer.port()).into(),
