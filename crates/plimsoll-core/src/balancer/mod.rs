@@ -442,7 +442,7 @@ impl Balancer {
     pub fn undrain(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
         let Some(member) = self.members.get_mut(id) else { return };
         let change = member.health.undrain(now);
-        self.wake_after_drain(id);
+        self.wake_after_drain(now, id);
         self.apply(now, id, change, observer);
     }
 

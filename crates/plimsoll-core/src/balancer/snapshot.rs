@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::Balancer;
 use super::members::Member;
+use super::{Balancer, ProbeSnapshot};
 use crate::health::{Reason, State};
 use crate::pick::AnyPolicy;
 use crate::{BackendId, LoadReport, Timestamp};
@@ -37,6 +37,8 @@ pub struct BackendSnapshot {
     pub requests: u64,
     /// Requests that failed or were answered as overloaded.
     pub failures: u64,
+    /// Its probes; `None` if it is not probed.
+    pub probe: Option<ProbeSnapshot>,
 }
 
 impl Balancer {
@@ -79,6 +81,7 @@ impl Balancer {
             report: member.report,
             requests: member.requests,
             failures: member.failures,
+            probe: self.probe_of(id),
         }
     }
 }

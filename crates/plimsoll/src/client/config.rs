@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use plimsoll_core::BalancerConfig;
+use plimsoll_core::probe::{Instance, ProberConfig};
 use plimsoll_core::retry::hedge::HedgeConfig;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
 use plimsoll_core::subset::{self, Client, MissingInput, Numbering, SubsetConfig};
@@ -15,6 +16,7 @@ use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
 use super::localities::Localities;
+use crate::probe::ProbeKeys;
 use crate::tls::TlsConfig;
 
 /// The settings of a cluster and its clients.
@@ -49,6 +51,49 @@ pub struct ClusterConfig {
     /// A connection then serves only the client of its first request, named by a
     /// [`ClientAddress`](super::ClientAddress) in the extensions.
     pub proxy_protocol: Option<ProxyProtocol>,
+    /// Probes of the backends by UDP; `None`: none.
+    pub probes: Option<ProbeConfig>,
+}
+
+/// Probes of backends by UDP.
+///
+/// A backend without a request for [`PoolConfig::inactive_after`] then has no connection and no
+/// check: queries and the backend's notices keep this client informed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeConfig {
+    /// Mean time between two queries of a backend.
+    pub interval: Duration,
+    /// The keys that sign datagrams. `None`: backends at loopback addresses alone are probed.
+    pub keys: Option<ProbeKeys>,
+}
+
+impl ProbeConfig {
+    /// Mean time between two queries: as rare as a lame duck that ends unnoticed permits.
+    pub const DEFAULT_INTERVAL: Duration = ProberConfig::DEFAULT_INTERVAL;
+    /// Queries that fit into the time of a notice lease: two in a row may be lost.
+    const QUERIES_PER_LEASE: u32 = 3;
+
+    /// The keys in force.
+    pub(crate) fn keys(&self) -> ProbeKeys {
+        self.keys.clone().unwrap_or_else(ProbeKeys::keyless)
+    }
+
+    /// The machine's configuration for this client.
+    pub(crate) fn prober(&self, instance: Instance, pool: &PoolConfig) -> ProberConfig {
+        let lease = self.interval.saturating_mul(Self::QUERIES_PER_LEASE).as_secs();
+        ProberConfig {
+            instance,
+            interval: self.interval,
+            lease_s: u16::try_from(lease).unwrap_or(u16::MAX).max(1),
+            inactive_after: Some(pool.inactive_after),
+        }
+    }
+}
+
+impl Default for ProbeConfig {
+    fn default() -> Self {
+        Self { interval: Self::DEFAULT_INTERVAL, keys: None }
+    }
 }
 
 /// The subset of a cluster's backends for this process.

@@ -79,10 +79,11 @@ pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
 pub use self::cluster::{
     BackendCounts, BackendView, Cluster, ClusterCounts, ClusterOverview, ClusterSummary, ClusterView, DiscoveryView,
-    HedgeCounts, Latencies, LocalityView, Notice, OverrideOutcome, OverrideView, Restraint, SourceFailure, Transition,
+    HedgeCounts, Latencies, LocalityView, Notice, OverrideOutcome, OverrideView, ProbeDrops, ProbesView, Restraint,
+    SourceFailure, Transition,
 };
 pub use self::config::{
-    Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,
+    Check, CheckTimeout, ClusterConfig, PoolConfig, ProbeConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,
 };
 pub use self::error::{Cause, ConnectError, Error};
 pub use self::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};

@@ -3,14 +3,18 @@
 //! - [`Responder`] answers queries about a server, on a thread of its own, and tells clients when
 //!   the server becomes a lame duck.
 //! - [`Subject`]: the server that it speaks for.
+//! - [`ProbeKeys`]: the keys of a client that probes its backends.
 //! - [`read_keys`] reads the keys that sign datagrams.
 //!
 //! The state machines are in [`plimsoll_core::probe`], the datagrams in [`plimsoll_wire::probe`].
 
+mod client;
 mod keys;
 mod responder;
 mod socket;
 
+pub use client::ProbeKeys;
+pub(crate) use client::{Incoming, QuerySockets};
 pub use keys::{InvalidKeys, read_keys};
 pub use plimsoll_core::probe::{QueryLimits, ResponderCounts, ServerState};
 pub use plimsoll_wire::probe::Keyring;

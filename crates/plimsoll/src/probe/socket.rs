@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 
 /// Largest datagram, or several that the kernel joined (`UDP_GRO`).
 const BUFFER: usize = 65_536;
@@ -24,8 +25,8 @@ pub(crate) struct Route {
     pub(crate) local: Option<IpAddr>,
 }
 
-pub(crate) struct Socket {
-    socket: UdpSocket,
+pub(crate) struct Socket<S = UdpSocket> {
+    socket: S,
     state: UdpSocketState,
     address: SocketAddr,
 }
@@ -49,10 +50,42 @@ impl Buffers {
 
 impl Socket {
     pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
+        let address = socket.local_addr()?;
+        Self::bound(socket, address)
+    }
+}
+
+impl<S: AsFd> Socket<S> {
+    /// A socket with this local address.
+    pub(crate) fn bound(socket: S, address: SocketAddr) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         state.set_recv_buffer_size((&socket).into(), RECEIVE_BUFFER)?;
-        let address = socket.local_addr()?;
         Ok(Self { socket, state, address })
+    }
+
+    pub(crate) fn get_ref(&self) -> &S {
+        &self.socket
+    }
+
+    /// Has the kernel keep ICMP messages about datagrams of this socket, for [`Socket::refusals`].
+    pub(crate) fn keep_refusals(&self) -> io::Result<()> {
+        self.state.enable_transport_errors((&self.socket).into())
+    }
+
+    /// The destinations of datagrams that were answered by an ICMP message, such as a closed port.
+    pub(crate) fn refusals(&self, mut each: impl FnMut(SocketAddr)) {
+        loop {
+            // The datagram comes back in part, and the message is not needed: the destination is.
+            let (mut bytes, mut control) = ([0; 1], RecvAncillaryBuffer::default());
+            let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
+            match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+                Ok(message) => {
+                    message.address.and_then(|address| address.try_into().ok()).into_iter().for_each(&mut each)
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -100,7 +133,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl<S: AsFd> AsFd for Socket<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -147,6 +180,28 @@ mod tests {
             socket.send(Route { peer, ..route }, b"answer").unwrap();
             let mut answer = [0; 10];
             assert_eq!(client.recv(&mut answer).unwrap(), 6, "{bound} {asked}");
+        }
+    }
+
+    #[test]
+    fn refused_datagrams_name_their_destination() {
+        for ip in ["127.0.0.1", "::1"].map(|ip| ip.parse::<IpAddr>().unwrap()) {
+            let socket = Socket::new(UdpSocket::bind((ip, 0)).unwrap()).unwrap();
+            socket.keep_refusals().unwrap();
+            let open = UdpSocket::bind((ip, 0)).unwrap();
+            let closed = UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap();
+            for peer in [open.local_addr().unwrap(), closed] {
+                socket.send(Route { peer, local: None }, b"question").unwrap();
+            }
+            let mut refused = Vec::new();
+            for _ in 0..1_000 {
+                socket.refusals(|address| refused.push(address));
+                if !refused.is_empty() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(refused, [closed]);
         }
     }
 

@@ -86,8 +86,11 @@ impl Balancer {
         rng: &mut impl Rng,
         observer: &mut impl Observe,
     ) {
-        let verdict = self.on_probed(now, id, rng, observer, |prober, config, _, rng, actions| {
-            prober.on_answer(now, answer, config, rng, actions)
+        let verdict = self.on_probed(now, id, rng, observer, |prober, config, traffic, rng, actions| {
+            let verdict = prober.on_answer(now, answer, config, rng, actions);
+            // The answer may show that the backend can become inactive.
+            prober.poll(now, config, traffic, rng, actions);
+            verdict
         });
         self.count(|counts| match verdict {
             Some(Verdict::Believed) => counts.answers += 1,
@@ -171,16 +174,17 @@ impl Balancer {
     #[cold]
     pub(super) fn wake(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Rng) {
         self.count(|counts| counts.woken += 1);
-        self.on_probed(now, id, rng, &mut (), |prober, _, _, _, actions| {
-            prober.wake(actions);
+        self.on_probed(now, id, rng, &mut (), |prober, config, _, _, actions| {
+            prober.wake(now, config, actions);
         });
     }
 
     /// An operator ended the drain of a backend: it needs a check, even if it was inactive.
-    pub(super) fn wake_after_drain(&mut self, id: BackendId) {
+    pub(super) fn wake_after_drain(&mut self, now: Timestamp, id: BackendId) {
         let Some(probes) = &mut self.probes else { return };
+        let config = probes.config;
         let Some(entry) = probes.entry_mut(id) else { return };
-        entry.prober.wake(&mut Vec::new());
+        entry.prober.wake(now, &config, &mut Vec::new());
         let Some(member) = self.members.get_mut(id) else { return };
         member.is_inactive = false;
         if !entry.prober.replaces_checks() {

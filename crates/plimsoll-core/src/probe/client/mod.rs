@@ -209,11 +209,11 @@ impl Prober {
     }
 
     /// A request goes to the backend. Returns whether it was inactive.
-    pub fn wake(&mut self, actions: &mut Vec<Action>) -> bool {
+    pub fn wake(&mut self, now: Timestamp, config: &ProberConfig, actions: &mut Vec<Action>) -> bool {
         let was_inactive = self.is_inactive;
         self.watching_checks(actions, |prober, _| {
             prober.is_inactive = false;
-            prober.inactive_at = None;
+            prober.inactive_at = config.inactive_after.map(|after| now + after);
         });
         was_inactive
     }

@@ -220,7 +220,7 @@ impl World {
             Step::Success => self.traffic.last_success = Some(self.now),
             Step::Request => {
                 self.traffic.last_request = self.now;
-                self.prober.wake(&mut self.actions);
+                self.prober.wake(self.now, &self.config, &mut self.actions);
             }
             Step::Check(passes) => {
                 let outcome = if *passes { CheckOutcome::Passed } else { CheckOutcome::Unreachable };

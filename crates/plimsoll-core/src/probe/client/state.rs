@@ -58,9 +58,10 @@ impl Prober {
             && self.server == Some(ServerState::Healthy)
             && self.losses == 0
             && traffic.last_success.is_some_and(|at| at >= self.checked_since);
-        let is_idle = !self.is_inactive && traffic.in_flight == 0;
-        let at = config.inactive_after.map(|after| traffic.last_request + after);
-        self.inactive_at = at.filter(|_| is_safe && is_idle);
+        // A request in flight may end at any time from now on.
+        let last = if traffic.in_flight == 0 { traffic.last_request } else { now };
+        let at = config.inactive_after.map(|after| last + after);
+        self.inactive_at = at.filter(|_| is_safe && !self.is_inactive);
         if self.inactive_at.is_some_and(|at| at <= now) {
             self.inactive_at = None;
             self.is_inactive = true;

@@ -362,8 +362,8 @@ fn inactive_backend_closes_connections_requests_a_lease_and_wakes() {
     let query = client.next_query();
     assert_eq!((query.lease_s, query.cookie), (60, 99));
     client.answer(&query, 1, 1, ServerState::Healthy);
-    assert!(client.prober.wake(&mut client.actions));
-    assert!(!client.prober.wake(&mut client.actions), "it is awake");
+    assert!(client.prober.wake(client.now, &client.config, &mut client.actions));
+    assert!(!client.prober.wake(client.now, &client.config, &mut client.actions), "it is awake");
     client.traffic.last_request = client.now;
     assert_eq!(client.news(), [Action::ResumeChecks]);
     assert_eq!(client.next_query().lease_s, 0);

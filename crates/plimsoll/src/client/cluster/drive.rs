@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::follow::Source;
+use super::probes::Network;
 use crate::client::backend::Persistence;
 use crate::client::check::{Finding, check, vigil};
 use crate::client::error::ConnectError;
@@ -64,6 +65,11 @@ pub(super) async fn run(cluster: Weak<Shared>, wake: Arc<Notify>) {
                     driver.take_in(&shared, result);
                 }
             }
+            () = driver.network.wait() => {
+                if let Some(shared) = cluster.upgrade() {
+                    driver.network.receive(&shared);
+                }
+            }
             () = wake.notified() => {}
             () = tokio::time::sleep_until(until) => {}
         }
@@ -77,6 +83,7 @@ struct Driver {
     queue: VecDeque<BackendId>,
     vigils: HashMap<BackendId, oneshot::Sender<()>>,
     source: Option<Source>,
+    network: Network,
 }
 
 impl Driver {
@@ -88,7 +95,11 @@ impl Driver {
         let now = shared.now();
         let members_at = shared.settle(now);
         let mut machine = shared.machine.lock();
-        let news = machine.tell(now, |b, _, mut obs| b.handle_timeout(now, &mut obs));
+        let news = machine.tell(now, |b, rng, mut obs| {
+            b.handle_timeout(now, &mut obs);
+            b.handle_probes(now, rng, &mut obs);
+        });
+        let queries = machine.queries();
         while let Some(id) = machine.balancer.poll_check() {
             self.queue.push_back(id);
         }
@@ -98,6 +109,7 @@ impl Driver {
             wake_at = Some(wake_at.map_or(now + COMPARE_INTERVAL, |at| at.min(now + COMPARE_INTERVAL)));
         }
         drop(machine);
+        self.network.send(shared, queries);
         shared.publish(news);
         self.start_vigils(shared);
         while self.checks_running < MAX_CHECKS
@@ -122,6 +134,10 @@ impl Driver {
                 continue;
             }
             let Some(backend) = shared.backend(id) else { continue };
+            if shared.machine.lock().balancer.is_observed(id) {
+                // Its probes tell the end of its process.
+                continue;
+            }
             if backend.persistence() == Persistence::Closes {
                 // The silent connection would occupy one of its workers; checks find the successor instead.
                 continue;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use plimsoll_core::health::State;
+use plimsoll_core::probe::Instance;
 use plimsoll_core::queue::{Queue, SeatState, Served};
 use plimsoll_core::retry::Budget;
 use plimsoll_core::retry::hedge::Hedge;
@@ -27,12 +28,14 @@ use rand_pcg::Pcg64Mcg;
 use super::membership::Membership;
 use super::overview::{Transition, Transitions};
 use super::preempt::Preemptibles;
+use super::probes::instance;
 use super::tally::{BackendCounts, ClusterCounts, Latencies, Usual};
 use crate::client::attempt_end::{AttemptEnd, Metric};
 use crate::client::backend::Backend;
 use crate::client::config::{ClusterConfig, RequestConfig};
 use crate::client::preemption::Preemption;
 use crate::discover::Endpoint;
+use crate::probe::ProbeKeys;
 
 /// Requests that a new cluster counts as made. With the default budget they allow ten retries.
 ///
@@ -179,6 +182,10 @@ pub(super) struct Machine {
     pub(super) usual: Usual,
     /// The silence of all backends together.
     silence: Silence,
+    /// This client, as its probes call it.
+    pub(super) instance: Instance,
+    /// The keys of its probes.
+    pub(super) probe_keys: ProbeKeys,
 }
 
 impl Machine {
@@ -186,9 +193,11 @@ impl Machine {
         let mut membership = Membership::default();
         membership.set_choice(config.subset);
         let localities = config.localities.clone();
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let instance = instance(&mut rng);
         let mut machine = Self {
             balancer: Balancer::new(config.machine()),
-            rng: Pcg64Mcg::seed_from_u64(seed),
+            rng,
             members: Vec::new(),
             members_added: 0,
             membership,
@@ -204,7 +213,10 @@ impl Machine {
             preemptibles: Preemptibles::default(),
             usual: Usual::default(),
             silence: Silence::default(),
+            instance,
+            probe_keys: ProbeKeys::keyless(),
         };
+        machine.set_probes(now);
         machine.set_localities(now, localities.as_ref(), None);
         machine
     }
@@ -386,6 +398,7 @@ impl Machine {
         }
         let former = std::mem::replace(&mut self.config, Arc::new(config));
         let config = self.config.clone();
+        self.set_probes(now);
         self.set_localities(now, config.localities.as_ref(), former.localities.as_ref());
         self.resubset(now)
     }
@@ -459,6 +472,7 @@ impl Machine {
             self.members_added += 1;
             self.members[id.slot()] = Some(Member { id, serial, backend, counts, silence: Silence::default() });
         }
+        self.begin_probes(now);
     }
 
     pub(super) fn backend(&self, id: BackendId) -> Option<&Arc<Backend>> {
@@ -580,6 +594,7 @@ impl Machine {
                 self.transitions.add(Transition { at, backend: backend.clone(), to, reason });
                 Some(backend)
             }
+            Event::ProbesSilent { backend, .. } => self.backend(backend).cloned(),
             Event::PanicBegan { .. } => {
                 self.counts.panics += 1;
                 None

@@ -16,6 +16,8 @@ mod membership;
 mod overrides;
 mod overview;
 mod preempt;
+mod probes;
+mod silence_log;
 mod source_log;
 mod tally;
 mod view;
@@ -48,6 +50,8 @@ pub(crate) use self::machine::{Done, Found, Kind, Report, Taken};
 use self::machine::{Machine, News};
 pub use self::overrides::{OverrideOutcome, OverrideView};
 pub use self::overview::{ClusterOverview, Transition};
+pub use self::probes::{ProbeDrops, ProbesView};
+use self::silence_log::SilenceLog;
 pub use self::source_log::SourceFailure;
 pub use self::tally::{BackendCounts, ClusterCounts, HedgeCounts, Latencies};
 pub use self::view::{ClusterSummary, ClusterView};
@@ -101,6 +105,8 @@ pub(crate) struct Shared {
     hook: OnceLock<Hook>,
     /// The time of the last log line that this process cannot open connections.
     shortage_told: Mutex<Option<Timestamp>>,
+    /// The log lines about probes that are of no use.
+    probes_told: SilenceLog,
 }
 
 impl Cluster {
@@ -126,6 +132,7 @@ impl Cluster {
             lame_ducks: Mutex::default(),
             hook: OnceLock::new(),
             shortage_told: Mutex::default(),
+            probes_told: SilenceLog::default(),
         }));
         cluster.follow(Fixed::new(endpoints));
         cluster
@@ -409,6 +416,10 @@ impl Shared {
         match notice.event {
             Event::StateChanged { from, to, reason, .. } => {
                 tracing::info!(cluster, backend, %from, %to, %reason, "backend changed state");
+            }
+            Event::ProbesSilent { cause, .. } => {
+                let port = notice.backend.as_deref().map_or(0, |backend| backend.address().port());
+                self.probes_told.log(notice.at, cluster, backend, port, cause);
             }
             Event::PanicBegan { healthy, candidates } => tracing::warn!(
                 cluster,

@@ -10,6 +10,7 @@ use http::StatusCode;
 use plimsoll_core::Criticality;
 use plimsoll_core::health::{Reason, State};
 
+use super::probes::ProbeDrops;
 use crate::client::attempt_end::Metric;
 use crate::client::failed_attempt::NoRetryReason;
 
@@ -92,6 +93,8 @@ pub struct ClusterCounts {
     pub hedges: HedgeCounts,
     /// Requests that were not served and not retried, by reason, in the order of [`NoRetryReason::ALL`].
     pub given_up: [u64; NoRetryReason::ALL.len()],
+    /// Datagrams of probes that were dropped.
+    pub probe_drops: ProbeDrops,
     /// Times the panic rule came into force.
     pub panics: u64,
     /// Changes of state of its backends: into which, why, and how often.

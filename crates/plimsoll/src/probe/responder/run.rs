@@ -19,8 +19,8 @@ use plimsoll_core::probe::{Pace, Pacer, Peer, Reply, Responder, ResponderConfig}
 use plimsoll_wire::probe::{CookieKey, Fault, Keyring, LENGTH, Message, decode, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::probe::socket::{Buffers, Read, Route, Socket};
 use super::{Counts, Shared, Subject};
+use crate::probe::socket::{Buffers, Read, Route, Socket};
 
 /// Datagrams that are read per second, those of a flood included.
 const READS: Pace =

@@ -392,7 +392,7 @@ impl<'p> World<'p> {
         }
         if self.arm.rule != Rule::Checks {
             self.with_prober(pair, |of| {
-                of.prober.wake(of.actions);
+                of.prober.wake(of.now, of.config, of.actions);
                 of.prober.on_connected(of.now);
             });
         }

@@ -1,0 +1,212 @@
+//! Probes of a cluster: the datagrams between the balancer's probers and the sockets.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use plimsoll_core::probe::{Authenticity, Instance, Query};
+use plimsoll_core::{BackendId, Balancer, Observe, ProbeCensus, ProbeCounts, Timestamp};
+use plimsoll_wire::probe::{Fault, Message};
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+
+use super::machine::Machine;
+use super::{Cluster, Shared};
+use crate::probe::{Incoming, ProbeKeys, QuerySockets};
+
+/// A random name of this client.
+pub(super) fn instance(rng: &mut Pcg64Mcg) -> Instance {
+    loop {
+        if let Some(instance) = Instance::new(rng.next_u64()) {
+            return instance;
+        }
+    }
+}
+
+/// Datagrams that the probers never saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeDrops {
+    /// No datagram of the protocol, or from an address that is no backend.
+    pub invalid: u64,
+    /// An answer with a wrong or missing MAC, or an unknown key.
+    pub unauthentic: u64,
+    /// Queries that the system did not take.
+    pub unsent: u64,
+}
+
+/// The probes of a cluster at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbesView {
+    /// Probed backends by their path.
+    pub census: ProbeCensus,
+    /// Counts since probes were switched on.
+    pub counts: ProbeCounts,
+    /// Datagrams that were dropped.
+    pub drops: ProbeDrops,
+}
+
+impl Cluster {
+    /// The probes of the cluster; `None` while they are off.
+    #[must_use]
+    pub fn probes(&self) -> Option<ProbesView> {
+        self.0.machine.lock().probes()
+    }
+}
+
+impl Machine {
+    /// Puts the settings of probes in force.
+    pub(super) fn set_probes(&mut self, now: Timestamp) {
+        let config = self.config.clone();
+        let probes = config.probes.as_ref();
+        self.probe_keys = probes.map_or_else(ProbeKeys::keyless, |probes| probes.keys());
+        let prober = probes.map(|probes| probes.prober(self.instance, &config.pool));
+        self.balancer.set_probes(now, prober, &mut self.rng);
+    }
+
+    /// Probes every member that the keys suffice for, and no other.
+    pub(super) fn begin_probes(&mut self, now: Timestamp) {
+        if self.config.probes.is_none() {
+            return;
+        }
+        let members: Vec<(BackendId, SocketAddr)> = self.ids().map(|(id, backend)| (id, backend.address())).collect();
+        for (id, address) in members {
+            if self.probe_keys.suffice_for(address) {
+                self.balancer.probe(now, id, address.port());
+            } else {
+                self.balancer.end_probes(now, id, &mut self.rng);
+            }
+        }
+    }
+
+    /// The queries that are due, and their destinations.
+    pub(super) fn queries(&mut self) -> Vec<(SocketAddr, Query)> {
+        let mut queries = Vec::new();
+        while let Some((id, query)) = self.balancer.poll_query() {
+            queries.extend(self.backend(id).map(|backend| (backend.address(), query)));
+        }
+        queries
+    }
+
+    pub(super) fn probes(&self) -> Option<ProbesView> {
+        let counts = self.balancer.probe_counts()?;
+        Some(ProbesView { census: self.balancer.probe_census(), counts, drops: self.counts.probe_drops })
+    }
+}
+
+/// The network of a cluster's probes.
+#[derive(Default)]
+pub(super) struct Network {
+    sockets: QuerySockets,
+    /// The backends by address, as of that number of changes of the membership.
+    backends: HashMap<(IpAddr, u16), BackendId>,
+    membership: Option<u64>,
+}
+
+impl Network {
+    /// Waits for a datagram.
+    pub(super) async fn wait(&self) {
+        self.sockets.wait().await;
+    }
+
+    /// Sends queries.
+    pub(super) fn send(&mut self, shared: &Shared, queries: Vec<(SocketAddr, Query)>) {
+        if queries.is_empty() {
+            return;
+        }
+        let keys = shared.machine.lock().probe_keys.clone();
+        let mut unsent = 0;
+        for (to, query) in queries {
+            let sent = keys.sign(&query).is_some_and(|datagram| self.sockets.send(to, &datagram).is_ok());
+            unsent += u64::from(!sent);
+        }
+        if unsent > 0 {
+            shared.machine.lock().counts.probe_drops.unsent += unsent;
+        }
+    }
+
+    /// Gives the datagrams that have come to the balancer, and sends its replies.
+    pub(super) fn receive(&mut self, shared: &Shared) {
+        self.follow_members(shared);
+        let now = shared.now();
+        let (keys, instance) = {
+            let machine = shared.machine.lock();
+            (machine.probe_keys.clone(), machine.instance)
+        };
+        let (mut facts, mut drops) = (Vec::new(), ProbeDrops::default());
+        let backends = &self.backends;
+        self.sockets.receive(|incoming| {
+            let (Incoming::Datagram(address, _) | Incoming::Refused(address)) = incoming;
+            let Some(id) = backends.get(&key(address)) else {
+                drops.invalid += 1;
+                return;
+            };
+            let fact = match incoming {
+                Incoming::Refused(_) => Fact::Refused,
+                Incoming::Datagram(_, bytes) => match keys.verify(bytes, instance) {
+                    Ok(read) => Fact::Message(read),
+                    Err(Fault::Mac | Fault::UnknownKey) => return drops.unauthentic += 1,
+                    Err(_) => return drops.invalid += 1,
+                },
+            };
+            facts.push((*id, fact));
+        });
+        let mut machine = shared.machine.lock();
+        machine.counts.probe_drops.add(drops);
+        let news = machine.tell(now, |balancer, rng, mut observe| {
+            for (id, fact) in facts {
+                fact.tell(now, balancer, id, rng, &mut observe);
+            }
+        });
+        let queries = machine.queries();
+        drop(machine);
+        self.send(shared, queries);
+        shared.publish(news);
+    }
+
+    fn follow_members(&mut self, shared: &Shared) {
+        let membership = shared.memberships();
+        if self.membership != Some(membership) {
+            self.membership = Some(membership);
+            self.backends = shared.members().iter().map(|(id, backend)| (key(backend.address()), *id)).collect();
+        }
+    }
+}
+
+/// Something that a backend's prober should know.
+enum Fact {
+    Message((Message, Authenticity)),
+    Refused,
+}
+
+impl Fact {
+    fn tell(
+        self,
+        now: Timestamp,
+        balancer: &mut Balancer,
+        id: BackendId,
+        rng: &mut Pcg64Mcg,
+        observe: &mut impl Observe,
+    ) {
+        match self {
+            Self::Message((Message::Answer(answer), _)) => balancer.on_probe_answer(now, id, &answer, rng, observe),
+            Self::Message((Message::Notice(notice), authenticity)) => {
+                balancer.on_probe_notice(now, id, &notice, authenticity, rng, observe);
+            }
+            // The codec gives a client no queries.
+            Self::Message((Message::Query(_), _)) => {}
+            Self::Refused => balancer.on_query_refused(now, id, rng, observe),
+        }
+    }
+}
+
+impl ProbeDrops {
+    fn add(&mut self, other: Self) {
+        self.invalid += other.invalid;
+        self.unauthentic += other.unauthentic;
+        self.unsent += other.unsent;
+    }
+}
+
+/// An address as a key: neither the form of an IPv4 address nor the interface counts.
+fn key(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,9 @@
+//! The client's end of probes: its keys, and the sockets that carry queries, answers and notices.
+//!
+//! The core decides ([`plimsoll_core::probe`]); this module carries datagrams.
+
+mod keys;
+mod sockets;
+
+pub use keys::ProbeKeys;
+pub(crate) use sockets::{Incoming, QuerySockets};

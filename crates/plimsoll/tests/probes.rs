@@ -1,0 +1,197 @@
+//! Probes between both sides of the library: idle clients cost no check, and learn of a lame duck at
+//! once.
+#![allow(clippy::unwrap_used, reason = "a test may fail by it")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use plimsoll::client::{Check, Client, Cluster, ClusterConfig, ProbeConfig};
+use plimsoll::probe::{Keyring, ProbeKeys, QueryLimits, Responder, ResponderSettings, read_keys};
+use plimsoll::server::{DrainConfig, Lifecycle, ServeConfig, ServerLayer, serve};
+use plimsoll_core::health::State;
+use plimsoll_core::probe::SilenceCause;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use support::{state_of, until};
+
+const INACTIVE_AFTER: Duration = Duration::from_millis(200);
+
+/// A server whose TCP connections are counted.
+struct Server {
+    address: SocketAddr,
+    lifecycle: Lifecycle,
+    connections: Arc<AtomicUsize>,
+    responder: Option<Responder>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    async fn start(address: &str, keyring: Option<Keyring>) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let lifecycle = Lifecycle::new();
+        lifecycle.ready();
+        let milliseconds = Duration::from_millis;
+        let mut config = ServeConfig::default();
+        config.drain = DrainConfig { quiet: milliseconds(20), announce: milliseconds(400), drain: milliseconds(5000) };
+        let layer = ServerLayer::builder(lifecycle.clone()).admission(None).build();
+        let responder = keyring.map(|keyring| {
+            let settings = ResponderSettings { ports: vec![address.port()], keyring, limits: QueryLimits::default() };
+            layer.answer_probes(vec![UdpSocket::bind(address).unwrap()], settings).unwrap()
+        });
+        let connections = Arc::new(AtomicUsize::new(0));
+        let requests = connections.clone();
+        let service = tower::service_fn(move |_: Request<Incoming>| {
+            requests.fetch_add(1, Ordering::SeqCst);
+            async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))) }
+        });
+        let task = tokio::spawn(async move {
+            let _end = serve([listener], service, layer, config).await;
+        });
+        Self { address, lifecycle, connections, responder, task }
+    }
+}
+
+fn config(keys: Option<ProbeKeys>) -> ClusterConfig {
+    let mut config = ClusterConfig {
+        check: Check::Http { path: "/".parse().unwrap(), host: None },
+        probes: Some(ProbeConfig { keys, ..ProbeConfig::default() }),
+        ..ClusterConfig::default()
+    };
+    config.balancer.checks.interval = Duration::from_millis(50);
+    config.pool.inactive_after = INACTIVE_AFTER;
+    config
+}
+
+fn cluster(address: SocketAddr, keys: Option<ProbeKeys>) -> Cluster {
+    let cluster = Cluster::new("test", config(keys), [address]);
+    tokio::spawn(cluster.run());
+    cluster
+}
+
+async fn becomes_inactive(cluster: &Cluster) {
+    until(|| cluster.probes().unwrap().census.inactive == 1).await;
+}
+
+#[tokio::test]
+async fn idle_client_sends_no_checks_and_learns_of_a_lame_duck_at_once() {
+    let server = Server::start("127.0.0.1:0", Some(Keyring::keyless())).await;
+    let cluster = cluster(server.address, None);
+    becomes_inactive(&cluster).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let checks = server.connections.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(server.connections.load(Ordering::SeqCst), checks, "one every 50 ms before");
+
+    let begin = Instant::now();
+    server.lifecycle.lame_duck();
+    until(|| state_of(&cluster, server.address) == State::LameDuck).await;
+    let took = begin.elapsed();
+    assert!(took < Duration::from_millis(400), "{took:?}: before the listener closes");
+    assert_eq!(cluster.probes().unwrap().counts.notices, 1);
+
+    // The UDP port closes with the process; a query every second finds it.
+    server.task.await.unwrap();
+    drop(server.responder);
+    until(|| state_of(&cluster, server.address) == State::Refusing).await;
+    let next = Server::start(&server.address.to_string(), Some(Keyring::keyless())).await;
+    until(|| state_of(&cluster, next.address) == State::Healthy).await;
+}
+
+#[tokio::test]
+async fn request_wakes_an_inactive_backend() {
+    let server = Server::start("127.0.0.1:0", Some(Keyring::keyless())).await;
+    let cluster = cluster(server.address, None);
+    becomes_inactive(&cluster).await;
+    let client = Client::<Full<Bytes>>::new(&cluster);
+    client.send(Request::get("http://any/").body(Full::default()).unwrap()).await.unwrap();
+    assert_eq!(cluster.probes().unwrap().counts.woken, 1);
+    assert_eq!(cluster.probes().unwrap().census.inactive, 0);
+    becomes_inactive(&cluster).await;
+}
+
+#[tokio::test]
+async fn backend_without_a_responder_is_checked_as_before() {
+    let server = Server::start("127.0.0.1:0", None).await;
+    let cluster = cluster(server.address, None);
+    let silent = |cluster: &Cluster| cluster.probes().unwrap().census.silent[SilenceCause::Refused as usize];
+    until(|| silent(&cluster) == 1).await;
+    let checks = server.connections.load(Ordering::SeqCst);
+    until(|| server.connections.load(Ordering::SeqCst) > checks + 5).await;
+    assert_eq!(state_of(&cluster, server.address), State::Healthy);
+}
+
+#[tokio::test]
+async fn keys_must_agree() {
+    let text = |secret: &str| format!("1 {}\n", secret.repeat(16));
+    let (right, wrong) = (text("0f"), text("f0"));
+    let server = Server::start("127.0.0.1:0", Some(read_keys(&right).unwrap().0)).await;
+    let [knows, guesses] = [&right, &wrong].map(|text| cluster(server.address, Some(ProbeKeys::read(text).unwrap())));
+    let keyless = cluster(server.address, None);
+    becomes_inactive(&knows).await;
+    until(|| guesses.probes().unwrap().counts.queries >= 2).await;
+    for cluster in [guesses, keyless] {
+        let probes = cluster.probes().unwrap();
+        assert_eq!((probes.counts.answers, probes.census.works), (0, 0));
+        assert_eq!(state_of(&cluster, server.address), State::Healthy);
+    }
+}
+
+#[tokio::test]
+async fn without_keys_only_loopback_is_probed() {
+    let cluster =
+        Cluster::new("test", config(None), ["192.0.2.1:80", "127.0.0.1:80"].map(|a| a.parse::<SocketAddr>().unwrap()));
+    let census = cluster.probes().unwrap().census;
+    assert_eq!(census.unknown, 1);
+    cluster.set_config(config(Some(ProbeKeys::read("1 000102030405060708090a0b0c0d0e0f").unwrap())));
+    assert_eq!(cluster.probes().unwrap().census.unknown, 2);
+    cluster.set_config(ClusterConfig { probes: None, ..config(None) });
+    assert_eq!(cluster.probes(), None);
+}
+
+#[tokio::test]
+async fn datagrams_of_strangers_and_false_answers_change_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let backend = UdpSocket::bind(address).unwrap();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let cluster = cluster(address, None);
+    cluster.set_config(ClusterConfig { check: Check::Tcp, ..config(None) });
+    until(|| state_of(&cluster, address) == State::Healthy).await;
+    let (query, client) = tokio::task::spawn_blocking({
+        let backend = backend.try_clone().unwrap();
+        move || {
+            let mut query = [0; 80];
+            let (_, client) = backend.recv_from(&mut query).unwrap();
+            (query, client)
+        }
+    })
+    .await
+    .unwrap();
+    let mut answer = query;
+    // Kind 2, state lame duck, the cookie and the round trip stay 0.
+    (answer[4], answer[7]) = (2, 3);
+    answer[26..40].fill(0);
+    answer[31] = 1;
+    stranger.send_to(&answer, client).unwrap();
+    backend.send_to(&answer[..79], client).unwrap();
+    backend.send_to(&[0x0F; 80], client).unwrap();
+    until(|| cluster.probes().unwrap().drops.invalid == 3).await;
+    answer[8] ^= 1;
+    backend.send_to(&answer, client).unwrap();
+    until(|| cluster.probes().unwrap().counts.doubted == 1).await;
+    assert_eq!(state_of(&cluster, address), State::Healthy);
+    answer[8] ^= 1;
+    backend.send_to(&answer, client).unwrap();
+    until(|| state_of(&cluster, address) == State::LameDuck).await;
+}
