@@ -11,6 +11,7 @@ mod clusters;
 mod config;
 pub(crate) mod figures;
 mod listeners;
+mod probes;
 mod process;
 pub(crate) mod text;
 
@@ -151,11 +152,13 @@ impl Samples<'_> {
 }
 
 /// Goes through the metrics of all tables.
-type Metrics = Flatten<array::IntoIter<&'static [Metric], 5>>;
+type Metrics = Flatten<array::IntoIter<&'static [Metric], 6>>;
 
 /// All metrics: first where requests come in, then where they go, then the process.
 fn metrics() -> Metrics {
-    [listeners::LISTENERS, batch::BATCH, clusters::CLUSTERS, config::CONFIG, process::PROCESS].into_iter().flatten()
+    [listeners::LISTENERS, batch::BATCH, clusters::CLUSTERS, probes::PROBES, config::CONFIG, process::PROCESS]
+        .into_iter()
+        .flatten()
 }
 
 #[cfg(test)]

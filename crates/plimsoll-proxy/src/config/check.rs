@@ -67,6 +67,9 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
         cluster.throttle.check(&format!("clusters.{name}.throttle"), &mut rules.checker);
         cluster.retry.check(&format!("clusters.{name}.retry"), &mut rules.checker);
         rules.subset(name, cluster, &raw.client);
+        if let Some(probes) = &cluster.probes {
+            probes.check(&format!("clusters.{name}.probes"), &cluster.backends, &mut rules.checker);
+        }
         if let Some(discovery) = &cluster.discovery {
             discovery.check(&format!("clusters.{name}.discovery"), &mut rules.checker);
         }

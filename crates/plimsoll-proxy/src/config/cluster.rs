@@ -17,6 +17,7 @@ use super::discovery::Discovery;
 use super::dns_name::Resolver;
 use super::health::{Health, HealthTable};
 use super::inbound::Inbound;
+use super::probes::Probes;
 use super::retry::Retry;
 use super::subset::{Identity, Subset};
 use super::throttle::Throttle;
@@ -85,6 +86,8 @@ pub struct Cluster {
     pub tls: Option<ClusterTls>,
     /// Whether connections begin with a header of the PROXY protocol, and which.
     pub proxy_protocol: Option<Version>,
+    /// Probes of the backends by UDP; `None`: none.
+    pub probes: Option<Probes>,
     /// The process that is protected from more than it can do; `None`: none is.
     pub inbound: Option<Inbound>,
 }
@@ -106,6 +109,7 @@ impl Cluster {
             proxy_protocol: self.proxy_protocol,
             // Made of files, which are read with the configuration.
             tls: None,
+            probes: None,
         }
     }
 
@@ -133,6 +137,7 @@ const SUBSET_CHOSEN: Effect = Effect::Applied("the subset is chosen again; remov
 const NAMES_ASKED: Effect = Effect::Applied(
     "names of backends are looked up there, now and when their TTL ends; known backends keep their state",
 );
+const PROBES_BEGIN: Effect = Effect::Applied("with the next check of each backend; health states stay");
 const NEXT_CHECK: Effect = Effect::Applied("from the next check on; health states stay");
 const PREQUAL_LEARNS: Effect = Effect::Applied("from the next request on; policy prequal learns from the start");
 
@@ -158,6 +163,7 @@ impl Table for Cluster {
         visitor.value(("panic_threshold", NEXT_REQUEST), &mut balancer.panic_threshold);
         visitor.optional_table("discovery", &mut self.discovery);
         visitor.optional_table(("tls", RECONNECTED), &mut self.tls);
+        visitor.optional_table(("probes", PROBES_BEGIN), &mut self.probes);
         visitor.optional_table(("inbound", COSTS_LEARNED), &mut self.inbound);
         visitor.table(("throttle", OUTCOMES_FORGOTTEN), &mut self.throttle);
         visitor.table(("retry", BUDGET_FULL), &mut self.retry);

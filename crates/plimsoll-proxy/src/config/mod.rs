@@ -36,6 +36,7 @@ mod listener;
 mod named;
 mod path;
 mod pressure;
+mod probes;
 mod quota;
 mod raw;
 mod resolve;
@@ -307,7 +308,9 @@ impl Config {
     #[must_use]
     pub fn client(&self, cluster: &str) -> ClusterConfig {
         let tls = self.files.clusters.get(cluster).cloned();
-        ClusterConfig { tls, ..self.raw.clusters[cluster].client(cluster, &self.raw.client) }
+        let keys = self.files.probe_keys.get(cluster).cloned();
+        let probes = self.raw.clusters[cluster].probes.as_ref().map(|probes| probes.client(keys));
+        ClusterConfig { tls, probes, ..self.raw.clusters[cluster].client(cluster, &self.raw.client) }
     }
 
     /// The source of the backends of this cluster; `None` if they are those of the file.

@@ -1,6 +1,6 @@
 //! Figures about the probes of a cluster.
 
-use crate::probe::{Path, SilenceCause};
+use crate::probe::{Path, Prober, SilenceCause};
 
 /// Counts of a cluster's probes since they were switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,4 +39,29 @@ pub struct ProbeCensus {
     pub silent: [usize; SilenceCause::ALL.len()],
     /// Inactive ones, counted under their path as well.
     pub inactive: usize,
+}
+
+impl ProbeSnapshot {
+    pub(super) fn of(prober: &Prober) -> Self {
+        Self { path: prober.path(), is_inactive: prober.is_inactive() }
+    }
+}
+
+impl ProbeCensus {
+    /// Counts a backend, or takes it out.
+    pub(super) fn count(&mut self, probe: ProbeSnapshot, is_added: bool) {
+        let path = match probe.path {
+            Path::Unknown => &mut self.unknown,
+            Path::Works => &mut self.works,
+            Path::Silent(cause) => &mut self.silent[cause as usize],
+        };
+        step(path, is_added);
+        if probe.is_inactive {
+            step(&mut self.inactive, is_added);
+        }
+    }
+}
+
+fn step(count: &mut usize, is_added: bool) {
+    *count = if is_added { *count + 1 } else { count.saturating_sub(1) };
 }

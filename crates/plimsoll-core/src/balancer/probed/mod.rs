@@ -134,7 +134,7 @@ impl Balancer {
     /// The probes of a backend; `None` if it is not probed.
     #[must_use]
     pub fn probe_of(&self, id: BackendId) -> Option<ProbeSnapshot> {
-        self.prober(id).map(|prober| ProbeSnapshot { path: prober.path(), is_inactive: prober.is_inactive() })
+        self.prober(id).map(ProbeSnapshot::of)
     }
 
     /// Counts since probes were switched on; `None` while they are off.
@@ -143,17 +143,15 @@ impl Balancer {
         self.probes.as_ref().map(|probes| probes.counts)
     }
 
-    /// Probed backends by their path. O(n).
+    /// Probed backends by their path.
     #[must_use]
     pub fn probe_census(&self) -> ProbeCensus {
-        self.probes.as_ref().map(|probes| probes.census()).unwrap_or_default()
+        self.probes.as_ref().map(|probes| probes.census).unwrap_or_default()
     }
 
     pub(super) fn tell_prober_of_connection(&mut self, now: Timestamp, id: BackendId) {
-        let Some(probes) = &mut self.probes else { return };
-        if let Some(entry) = probes.entry_mut(id) {
-            entry.prober.on_connected(now);
-            probes.reschedule(id);
+        if let Some(probes) = &mut self.probes {
+            probes.tell(id, |prober| prober.on_connected(now));
         }
     }
 
@@ -183,12 +181,15 @@ impl Balancer {
     pub(super) fn wake_after_drain(&mut self, now: Timestamp, id: BackendId) {
         let Some(probes) = &mut self.probes else { return };
         let config = probes.config;
-        let Some(entry) = probes.entry_mut(id) else { return };
-        entry.prober.wake(now, &config, &mut Vec::new());
-        let Some(member) = self.members.get_mut(id) else { return };
-        member.is_inactive = false;
-        if !entry.prober.replaces_checks() {
-            member.health.end_pause();
+        let replaces_checks = probes.tell(id, |prober| {
+            prober.wake(now, &config, &mut Vec::new());
+            prober.replaces_checks()
+        });
+        if let (Some(replaces_checks), Some(member)) = (replaces_checks, self.members.get_mut(id)) {
+            member.is_inactive = false;
+            if !replaces_checks {
+                member.health.end_pause();
+            }
         }
     }
 
@@ -228,10 +229,10 @@ impl Balancer {
             last_success: member.last_success.filter(|_| member.is_healthy()),
         };
         let mut actions = core::mem::take(&mut probes.actions);
-        let entry = probes.entry_mut(id)?;
-        let result = event(&mut entry.prober, &config, &traffic, rng, &mut actions);
-        let is_inactive = entry.prober.is_inactive();
-        probes.reschedule(id);
+        let (result, is_inactive) = probes.tell(id, |prober| {
+            let result = event(prober, &config, &traffic, rng, &mut actions);
+            (result, prober.is_inactive())
+        })?;
         if let Some(member) = self.members.get_mut(id) {
             member.is_inactive = is_inactive;
         }

@@ -3,9 +3,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::census::{ProbeCensus, ProbeCounts};
+use super::census::{ProbeCensus, ProbeCounts, ProbeSnapshot};
 use crate::balancer::timers::Timers;
-use crate::probe::{Action, Pace, Pacer, Path, Prober, ProberConfig, Query};
+use crate::probe::{Action, Pace, Pacer, Prober, ProberConfig, Query};
 use crate::{BackendId, Timestamp};
 
 #[derive(Clone, Debug)]
@@ -25,6 +25,7 @@ pub(in crate::balancer) struct Probes {
     pub(super) pacer: Pacer,
     pub(super) queries: VecDeque<(BackendId, Query)>,
     pub(super) counts: ProbeCounts,
+    pub(super) census: ProbeCensus,
     /// The actions of one event: kept for its memory.
     pub(super) actions: Vec<Action>,
 }
@@ -38,6 +39,7 @@ impl Probes {
             pacer: Pacer::new(Pace::QUERIES),
             queries: VecDeque::new(),
             counts: ProbeCounts::default(),
+            census: ProbeCensus::default(),
             actions: Vec::new(),
         }
     }
@@ -68,17 +70,17 @@ impl Probes {
         if self.entries.len() <= id.slot() {
             self.entries.resize_with(id.slot() + 1, || None);
         }
+        self.census.count(ProbeSnapshot::of(&prober), true);
         self.entries[id.slot()] = Some(Entry { id, prober, scheduled: None });
         self.reschedule(id);
     }
 
     /// Ends the probes of a backend. Returns whether it was probed.
     pub(super) fn remove(&mut self, id: BackendId) -> bool {
-        let is_probed = self.entry(id).is_some();
-        if is_probed {
-            self.entries[id.slot()] = None;
-        }
-        is_probed
+        let Some(entry) = self.entry(id) else { return false };
+        self.census.count(ProbeSnapshot::of(&entry.prober), false);
+        self.entries[id.slot()] = None;
+        true
     }
 
     /// The next backend whose prober has work at `now`, if the pace permits a query.
@@ -95,16 +97,17 @@ impl Probes {
         None
     }
 
-    pub(super) fn census(&self) -> ProbeCensus {
-        let mut census = ProbeCensus::default();
-        for Entry { prober, .. } in self.entries.iter().flatten() {
-            match prober.path() {
-                Path::Unknown => census.unknown += 1,
-                Path::Works => census.works += 1,
-                Path::Silent(cause) => census.silent[cause as usize] += 1,
-            }
-            census.inactive += usize::from(prober.is_inactive());
+    /// Gives an event to a prober, and counts the backend under its new path.
+    pub(super) fn tell<T>(&mut self, id: BackendId, event: impl FnOnce(&mut Prober) -> T) -> Option<T> {
+        let prober = &mut self.entry_mut(id)?.prober;
+        let before = ProbeSnapshot::of(prober);
+        let result = event(prober);
+        let after = ProbeSnapshot::of(prober);
+        if before != after {
+            self.census.count(before, false);
+            self.census.count(after, true);
         }
-        census
+        self.reschedule(id);
+        Some(result)
     }
 }

@@ -123,7 +123,11 @@ impl Client {
     }
 
     fn probe(&self) -> ProbeSnapshot {
-        self.balancer.probe_of(self.id).unwrap()
+        let probe = self.balancer.probe_of(self.id).unwrap();
+        let mut census = ProbeCensus::default();
+        census.count(probe, true);
+        assert_eq!(self.balancer.probe_census(), census);
+        probe
     }
 
     /// A client whose backend is inactive.
@@ -261,7 +265,7 @@ fn removed_backend_is_not_queried() {
     let mut client = Client::idle();
     client.balancer.remove(client.now, client.id, &mut ());
     client.pass(100);
-    assert_eq!(client.queries, 0);
+    assert_eq!((client.queries, client.balancer.probe_census()), (0, ProbeCensus::default()));
     let id = client.balancer.add(client.now, Weight::ONE, &mut ());
     assert_eq!(id.slot(), client.id.slot());
     assert_eq!(client.balancer.probe_of(id), None, "a new backend in the same slot");

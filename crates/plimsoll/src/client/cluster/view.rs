@@ -9,6 +9,7 @@ use super::follow::DiscoveryView;
 use super::localities::LocalityView;
 use super::machine::{BackendView, Machine};
 use super::overrides::OverrideView;
+use super::probes::ProbesView;
 use super::tally::ClusterCounts;
 
 /// Backends in a part. Requests wait for the lock while it is read, some ten microseconds.
@@ -46,6 +47,8 @@ pub struct ClusterSummary {
     pub counts: ClusterCounts,
     /// The state of the throttle and of the retry budget.
     pub restraint: Restraint,
+    /// The probes; `None` while they are off.
+    pub probes: Option<ProbesView>,
 }
 
 impl Cluster {
@@ -99,6 +102,7 @@ impl Cluster {
             localities: machine.localities(at),
             counts: machine.counts.clone(),
             restraint: machine.restraint(at),
+            probes: machine.probes(),
         }
     }
 }

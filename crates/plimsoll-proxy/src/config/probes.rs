@@ -1,0 +1,57 @@
+//! Probes of a cluster's backends by UDP.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use plimsoll::client::ProbeConfig;
+use plimsoll::probe::ProbeKeys;
+use plimsoll_config::{Checker, Effect, table};
+use plimsoll_tls_config::FilePath;
+
+use super::address::Backend;
+
+/// Queries more often than each second cost as much as checks. Three of them fit into the longest
+/// lease of a responder, two minutes.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(40);
+
+const NEXT_QUERY: Effect = Effect::Applied("with the next queries; health states stay");
+
+table! {
+    /// Probes of a cluster's backends.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct Probes {
+        /// The file of the keys that the fleet shares. `None`: backends at loopback alone are probed.
+        pub keys: Option<FilePath> = None, optional, NEXT_QUERY;
+        /// Mean time between two queries of a backend.
+        pub interval: Duration = ProbeConfig::DEFAULT_INTERVAL, value, NEXT_QUERY;
+    }
+}
+
+impl Probes {
+    /// The setting for the library's client.
+    pub(super) fn client(&self, keys: Option<ProbeKeys>) -> ProbeConfig {
+        ProbeConfig { interval: self.interval, keys }
+    }
+
+    /// Reports an interval out of range, and backends that keys are needed for. `path` is that of
+    /// the table.
+    pub(super) fn check(&self, path: &str, backends: &[Backend], checker: &mut Checker<'_>) {
+        let setting = format!("{path}.interval");
+        if !INTERVAL.contains(&self.interval) && checker.is_readable(&setting) {
+            let reason = format!("{} is out of range", humantime::format_duration(self.interval));
+            checker.report(setting, reason, "use 1s to 40s");
+        }
+        let is_beyond = |backend: &&Backend| {
+            backend.address.socket_address().is_some_and(|address| !address.ip().to_canonical().is_loopback())
+        };
+        let setting = format!("{path}.keys");
+        if self.keys.is_none()
+            && checker.is_readable(&setting)
+            && let Some(backend) = backends.iter().find(is_beyond)
+        {
+            let reason = format!("missing, and {} is beyond loopback: answers could be forged", backend.address);
+            checker.report(setting, reason, "name a file of keys that the fleet shares; see docs/probes.md");
+        }
+    }
+}
