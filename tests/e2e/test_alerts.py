@@ -324,6 +324,8 @@ address = "127.0.0.1:{free_port()}"
 name = "jobs"
 [listeners.batch]
 max_active = 8
+
+[clusters.jobs.probes]
 """
     port, admin_port = free_port(), free_port()
     text = config(port, admin_port, [quiet.address], listener='name = "users"', further=batch)
