@@ -160,6 +160,10 @@ fn query_of_another_version_gives_what_its_answer_needs() {
     let Message::Query(query) = received.message else { panic!("{received:?}") };
     assert_eq!((query.version, query.nonce, query.cookie), (2, number(&vector["nonce"]), 0));
     assert_eq!((query.instance, query.port), (instance(&vector["instance"]), small(&vector["port"])));
+    let mut without_port = bytes(&vector["bytes"]);
+    without_port[24..26].fill(0);
+    let read = decode(&without_port, &keyring(&vector["key"]), None);
+    assert_eq!(read, Err(Fault::Field("port")), "a client would drop the answer");
 }
 
 #[test]

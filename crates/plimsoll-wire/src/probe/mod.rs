@@ -190,19 +190,17 @@ fn read(fields: &Fields) -> Result<Message, Fault> {
         return Err(Fault::Magic);
     }
     let Fields { version, nonce, port, lease_s, number, cookie, .. } = *fields;
-    let instance = Instance::new(fields.instance).ok_or(Fault::Field("instance"))?;
-    if version != VERSION {
-        // The answer to a query of another version needs its nonce, instance and port alone.
-        return match fields.kind {
-            1 => {
-                let purpose = Purpose::Ask { round_trip_us: 0 };
-                Ok(Message::Query(Query { version, nonce, instance, port, lease_s: 0, cookie: 0, purpose }))
-            }
-            _ => Err(Fault::Version),
-        };
+    if version != VERSION && fields.kind != 1 {
+        return Err(Fault::Version);
     }
+    let instance = Instance::new(fields.instance).ok_or(Fault::Field("instance"))?;
     if port == 0 {
         return Err(Fault::Field("port"));
+    }
+    if version != VERSION {
+        // The answer to a query of another version needs its nonce, instance and port alone.
+        let purpose = Purpose::Ask { round_trip_us: 0 };
+        return Ok(Message::Query(Query { version, nonce, instance, port, lease_s: 0, cookie: 0, purpose }));
     }
     let seq = || number.try_into().map_err(|_| Fault::Field("seq"));
     match fields.kind {
