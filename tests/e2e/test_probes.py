@@ -3,26 +3,14 @@
 import contextlib
 import pathlib
 import signal
-import sys
-from collections.abc import Iterator
 
 import pytest
 
 from harness.fleet import PLIMSOLL, Fleet
-from harness.pages import ROOT
-from harness.probes import HAS_LOAD, HEALTHY, LAME_DUCK, NO_SUCH_PORT, NOTICE, ProbeClient
-from harness.process import Process, free_port, run, wait_until
+from harness.probes import HAS_LOAD, HEALTHY, LAME_DUCK, NO_SUCH_PORT, NOTICE, ProbeClient, client
+from harness.process import free_port, run, wait_until
 
 SECRET = bytes(range(32))
-
-
-@contextlib.contextmanager
-def client(port: int, key: tuple[int, bytes] = (0, b"")) -> Iterator[ProbeClient]:
-    client = ProbeClient("127.0.0.1", port, key)
-    try:
-        yield client
-    finally:
-        client.close()
 
 
 def test_backend_answers_with_its_state_and_load(fleet: Fleet) -> None:
@@ -73,39 +61,6 @@ def test_keys_are_required_where_they_are_given(fleet: Fleet, tmp_path: pathlib.
                     other.receive(0.2)
     with client(backend.port, (8, bytes(16))) as probes:
         wait_until("it is healthy", lambda: probes.ask(1).state == HEALTHY)
-
-
-@pytest.mark.parametrize("key", [(0, b""), (7, SECRET)])
-def test_responder_in_python_answers_and_tells_of_sigterm(key: tuple[int, bytes], tmp_path: pathlib.Path) -> None:
-    port = free_port()
-    command = [sys.executable, str(ROOT / "examples" / "probe-responder.py"), f"127.0.0.1:{port}"]
-    responder = Process("responder", command + (["--key", f"{key[0]}:{key[1].hex()}"] if key[0] else []), tmp_path)
-    with contextlib.ExitStack() as stack, client(port, key) as probes, client(port, (7, SECRET[::-1])) as forger:
-        stack.callback(responder.kill)
-        wait_until("it answers", lambda: answers(probes))
-        assert probes.ask(2, port=port + 1).state == NO_SUCH_PORT
-        assert probes.ask(3).state == HEALTHY
-        assert probes.ask(4, lease=60).lease == 60
-        forger.send(nonce=1)
-        responder.signal(signal.SIGTERM)
-        notice = probes.receive()
-        assert (notice.kind, notice.state, notice.number, notice.nonce) == (NOTICE, LAME_DUCK, 2, 4)
-        assert probes.receive() == notice, "sent again without an acknowledgement"
-        probes.acknowledge(notice)
-        assert probes.ask_after_notices(5).state == LAME_DUCK
-        with pytest.raises(TimeoutError):
-            probes.receive(0.5)
-        with pytest.raises(TimeoutError):
-            forger.receive(0.1)
-        responder.wait(10)
-
-
-def answers(probes: ProbeClient) -> bool:
-    """Whether the port is open by now."""
-    try:
-        return probes.ask(1).state == HEALTHY
-    except ConnectionRefusedError:
-        return False
 
 
 def test_file_of_keys_is_refused_with_the_line_and_the_fix(tmp_path: pathlib.Path) -> None:
