@@ -9,13 +9,15 @@ import socket
 import struct
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from harness.pages import ROOT
-from harness.probes import HEALTHY, LAME_DUCK, NO_SUCH_PORT, NOTICE, OTHER_VERSION, ProbeClient, client
-from harness.process import Process, free_port, run, wait_until
+from harness.probes import HAS_LOAD, HEALTHY, LAME_DUCK, NO_SUCH_PORT, NOTICE, OTHER_VERSION, ProbeClient, client
+from harness.process import Process, find_program, free_port, run, wait_until
 
 SECRET, NEXT = (7, bytes(range(32))), (8, b"the next key of the same fleet")
 KEYLESS = (0, b"")
@@ -26,11 +28,15 @@ KNOWN_KEYS = (7, 8)
 Start = Callable[..., tuple[int, Process]]
 
 
+def node() -> list[str]:
+    return [find_program("node"), str(ROOT / "examples" / "probe-responder.mjs")]
+
+
 def python() -> list[str]:
     return [sys.executable, str(ROOT / "examples" / "probe-responder.py")]
 
 
-@pytest.fixture(params=[python])
+@pytest.fixture(params=[python, node])
 def command(request: pytest.FixtureRequest) -> list[str]:
     return request.param()
 
@@ -206,3 +212,54 @@ def test_unsafe_start_is_refused(
     ended = run([*command, f"{address}:{free_port()}", *([str(keys)] if lines is not None else [])], seconds=10)
     assert ended.returncode != 0
     assert problem in ended.stderr and "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", [node], indirect=True)
+def test_node_responder_reads_its_keys_anew_on_sighup(start: Start, tmp_path: pathlib.Path) -> None:
+    port, responder = start(SECRET)
+    with client(port, SECRET) as old, client(port, NEXT) as new:
+        hold_lease(old, 1)
+        key_file(tmp_path, NEXT, SECRET)
+        responder.signal(signal.SIGHUP)
+        wait_until("it knows the new key", lambda: is_answered(new))
+        (tmp_path / "probe-keys").write_text("nonsense\n")
+        responder.signal(signal.SIGHUP)
+        wait_until("it names the fault", lambda: "line 1: expected an id" in responder.output())
+        assert old.ask(2).state == HEALTHY, "a file that cannot be read changes nothing"
+        key_file(tmp_path, NEXT)
+        responder.signal(signal.SIGHUP)
+        wait_until("it has dropped the old key", lambda: not is_answered(old))
+        assert new.ask(3).state == HEALTHY
+
+
+def is_answered(probes: ProbeClient) -> bool:
+    probes.send(nonce=1)
+    try:
+        return probes.receive(0.2).state == HEALTHY
+    except TimeoutError:
+        return False
+
+
+@pytest.mark.parametrize("command", [node], indirect=True)
+def test_node_service_reports_its_load_and_refuses_after_the_notices(start: Start) -> None:
+    port, responder = start()
+    with client(port) as probes:
+        for _ in range(50):
+            assert get(port, "/") == (200, "hello\n")
+        assert get(port, "/healthz")[0] == 200
+        answer = wait_until("it has counted", lambda: next((a for a in [probes.ask(1)] if a.utilization > 0), None))
+        assert (answer.flags, answer.in_flight) == (HAS_LOAD, 0)
+        hold_lease(probes, 2)
+        assert json.loads(get(port, "/probes")[1]) == {"leases": 1, "limited": 0}
+        responder.signal(signal.SIGTERM)
+        probes.acknowledge(probes.receive())
+        assert get(port, "/healthz")[0] == 503, "the port stays open for the clients that do not know yet"
+        assert responder.wait(10) == 0
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
