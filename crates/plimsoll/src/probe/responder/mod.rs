@@ -12,8 +12,9 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use plimsoll_core::LoadReport;
 use plimsoll_core::probe::{Instance, Pace, QueryLimits, ResponderConfig, ResponderCounts, ServerState};
 use plimsoll_wire::probe::{CookieKey, Keyring};
@@ -23,6 +24,9 @@ use rustix::fd::OwnedFd;
 use run::Run;
 
 use super::socket::Socket;
+
+/// Longest wait for the thread to pause. It takes some milliseconds in a flood.
+const MAX_PAUSE_WAIT: Duration = Duration::from_secs(1);
 
 /// The server that a responder speaks for.
 pub trait Subject: Send + Sync + 'static {
@@ -62,15 +66,38 @@ pub struct Counts {
 }
 
 struct Shared {
-    /// Readable after a change of the subject's state, and at the end.
+    /// Readable after a change of the subject's state, or of the orders.
     event: OwnedFd,
     progress: Mutex<Progress>,
+    /// The thread has paused, or may go on.
+    changed: Condvar,
 }
 
+/// The orders to the thread, and its results.
 #[derive(Default)]
 struct Progress {
     has_ended: bool,
+    /// The thread is to read and send nothing.
+    is_paused: bool,
+    /// It does.
+    has_paused: bool,
+    /// The next keys.
+    keyring: Option<Keyring>,
     counts: Counts,
+}
+
+impl Shared {
+    /// Waits while the thread is to pause. `None` at the end, else the next keys if there are any.
+    fn orders(&self) -> Option<Option<Keyring>> {
+        let mut progress = self.progress.lock();
+        while progress.is_paused && !progress.has_ended {
+            progress.has_paused = true;
+            self.changed.notify_all();
+            self.changed.wait(&mut progress);
+        }
+        progress.has_paused = false;
+        (!progress.has_ended).then(|| progress.keyring.take())
+    }
 }
 
 /// Tells a responder that the state of its subject changed. Clones wake the same one.
@@ -101,14 +128,9 @@ impl Responder {
     pub fn start(sockets: Vec<UdpSocket>, settings: ResponderSettings, subject: impl Subject) -> io::Result<Self> {
         let sockets = sockets.into_iter().map(Socket::new).collect::<io::Result<Vec<_>>>()?;
         let addresses: Vec<SocketAddr> = sockets.iter().map(Socket::address).collect();
-        if settings.keyring.accepts_keyless()
-            && let Some(address) = addresses.iter().find(|address| !address.ip().is_loopback())
-        {
-            let problem = format!("probes without a key at {address}; help: use keys, or an address of loopback");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
-        }
+        check(&settings.keyring, &addresses)?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { event, progress: Mutex::default() });
+        let shared = Arc::new(Shared { event, progress: Mutex::default(), changed: Condvar::new() });
         let config = ResponderConfig {
             instance: Instance::new(u64::from_ne_bytes(random()?)).ok_or(io::ErrorKind::Other)?,
             ports: settings.ports,
@@ -139,11 +161,50 @@ impl Responder {
     pub fn counts(&self) -> Counts {
         self.shared.progress.lock().counts
     }
+
+    /// Replaces the keys. Leases stay. A client whose key is among the new ones notices nothing; any
+    /// other one gets no answer and no notice from now on.
+    ///
+    /// # Errors
+    /// If the keyring requires no key for a socket beyond loopback. The keys stay then.
+    pub fn set_keyring(&self, keyring: Keyring) -> io::Result<()> {
+        check(&keyring, &self.addresses)?;
+        self.shared.progress.lock().keyring = Some(keyring);
+        self.waker().wake();
+        Ok(())
+    }
+
+    /// Reads and sends nothing from now on, until [`resume`](Self::resume). Datagrams wait in the
+    /// sockets, for this process or for another one that has copies of them. Returns when the last
+    /// datagram that was read is answered; whether that is so within a second.
+    pub fn pause(&self) -> bool {
+        let mut progress = self.shared.progress.lock();
+        progress.is_paused = true;
+        self.waker().wake();
+        let is_waiting = |progress: &mut Progress| !progress.has_paused;
+        !self.shared.changed.wait_while_for(&mut progress, is_waiting, MAX_PAUSE_WAIT).timed_out()
+    }
+
+    /// Goes on as before a [`pause`](Self::pause): the same process to clients, with its leases.
+    pub fn resume(&self) {
+        self.shared.progress.lock().is_paused = false;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Without a key anybody on the way could forge what clients believe.
+fn check(keyring: &Keyring, addresses: &[SocketAddr]) -> io::Result<()> {
+    let elsewhere = addresses.iter().find(|address| keyring.accepts_keyless() && !address.ip().is_loopback());
+    elsewhere.map_or(Ok(()), |address| {
+        let problem = format!("probes without a key at {address}; help: use keys, or an address of loopback");
+        Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
+    })
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
         self.shared.progress.lock().has_ended = true;
+        self.shared.changed.notify_all();
         self.waker().wake();
         if let Some(thread) = self.thread.take() {
             // It has no reason to panic, and a panic in a drop would end the process.

@@ -78,6 +78,11 @@ impl Run {
         let mut notices = Vec::new();
         loop {
             self.wait(shared);
+            match shared.orders() {
+                Some(Some(keyring)) => self.keyring = keyring,
+                Some(None) => {}
+                None => return,
+            }
             self.responder.set_state(self.subject.state());
             self.may_pause = false;
             for socket in 0..self.sockets.len() {
@@ -89,11 +94,7 @@ impl Run {
             }
             self.counts.responder = self.responder.counts();
             self.counts.leases = self.responder.leases();
-            let mut progress = shared.progress.lock();
-            progress.counts = self.counts;
-            if progress.has_ended {
-                return;
-            }
+            shared.progress.lock().counts = self.counts;
         }
     }
 

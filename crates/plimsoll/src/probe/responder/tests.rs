@@ -163,3 +163,83 @@ fn dropped_responder_leaves_its_address() {
     drop(responder);
     assert!(UdpSocket::bind(address).is_ok());
 }
+
+#[test]
+fn paused_responder_answers_nothing_until_it_resumes_as_the_same_process() {
+    let server = Server::default();
+    let responder = start(Keyring::keyless(), server.clone());
+    let mut client = Client::of(&responder, Keyring::keyless(), 0);
+    client.ask(query(1));
+    let before = client.ask(Query { lease_s: 60, ..query(2) });
+    assert!(responder.pause());
+    server.0.store(true, Ordering::SeqCst);
+    responder.waker().wake();
+    client.send(&query(3));
+    client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(client.socket.recv(&mut [0; 80]).is_err(), "neither an answer nor a notice");
+    client.socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    responder.resume();
+    let (mut instances, mut kinds) = (Vec::new(), [0, 0]);
+    while kinds != [1, 1] {
+        match client.receive() {
+            Message::Answer(answer) => {
+                instances.push(answer.instance);
+                kinds[0] += 1;
+            }
+            Message::Notice(notice) => {
+                instances.push(notice.instance);
+                kinds[1] = 1;
+            }
+            Message::Query(_) => unreachable!("a responder asks nothing"),
+        }
+    }
+    assert!(instances.iter().all(|instance| *instance == before.instance), "{instances:?}");
+}
+
+#[test]
+fn socket_passes_to_another_responder_without_a_lost_query() {
+    let socket = socket();
+    let copy = socket.try_clone().unwrap();
+    let settings = |keyring| ResponderSettings { ports: vec![PORT], keyring, limits: QueryLimits::default() };
+    let old = Responder::start(vec![socket], settings(Keyring::keyless()), Server::default()).unwrap();
+    let mut client = Client::of(&old, Keyring::keyless(), 0);
+    let first = client.ask(query(1)).instance;
+    assert!(old.pause());
+    for nonce in 2..100 {
+        client.send(&query(nonce));
+    }
+    let _new = Responder::start(vec![copy], settings(Keyring::keyless()), Server::default()).unwrap();
+    drop(old);
+    for nonce in 2..100 {
+        let Message::Answer(answer) = client.receive() else { panic!("no answer") };
+        assert_eq!(answer.nonce, nonce);
+        assert_ne!(answer.instance, first);
+    }
+}
+
+#[test]
+fn keys_are_replaced_and_leases_stay() {
+    let server = Server::default();
+    let responder = start(keyed(), server.clone());
+    let mut client = Client::of(&responder, keyed(), 3);
+    client.ask(query(1));
+    client.ask(Query { lease_s: 60, ..query(2) });
+    let next = || Key::new(4, b"fedcba9876543210").unwrap();
+    responder.set_keyring(keyed().with_shared(next()).unwrap()).unwrap();
+    let mut other = Client::of(&responder, Keyring::default().with_shared(next()).unwrap(), 4);
+    // The thread takes the keys at its next turn.
+    other.ask(query(1));
+    server.0.store(true, Ordering::SeqCst);
+    responder.waker().wake();
+    assert_eq!(client.notice().state, ServerState::LameDuck);
+    assert_eq!(responder.counts().responder.leases_refused, 0);
+}
+
+#[test]
+fn keyless_keyring_is_refused_later_too() {
+    let settings = ResponderSettings { ports: vec![PORT], keyring: keyed(), limits: QueryLimits::default() };
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let responder = Responder::start(vec![socket], settings, Server::default()).unwrap();
+    assert!(responder.set_keyring(Keyring::keyless()).is_err());
+    assert!(responder.set_keyring(keyed()).is_ok());
+}
