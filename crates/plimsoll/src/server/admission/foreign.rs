@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -39,6 +40,10 @@ struct Measured {
     scarce: ResourceWatch,
     /// At the last reading.
     gauges: Gauges,
+    /// CPU-seconds of the process at the last reading.
+    cpu_before: f64,
+    /// CPU-seconds since the first reading, over all restarts of the process.
+    cpu_used: f64,
 }
 
 impl Signals for ForeignProcess {
@@ -91,6 +96,8 @@ impl Gate<ForeignProcess> {
                 scarce: ResourceWatch::new(&config),
                 config,
                 gauges: Gauges::default(),
+                cpu_before: 0.0,
+                cpu_used: 0.0,
             }),
         };
         Self::new(clock, ranked, mode, Observation::default(), signals)
@@ -109,7 +116,11 @@ impl Gate<ForeignProcess> {
     fn measure(&self, ProcessSample { outside, is_first, cpus, readings }: ProcessSample) {
         let now = self.now();
         let flow = self.signals.flow();
-        let Measured { observed, config, scarce, gauges } = &mut *self.signals.measured.lock();
+        let Measured { observed, config, scarce, gauges, cpu_before, cpu_used } = &mut *self.signals.measured.lock();
+        if !is_first {
+            *cpu_used += (outside.cpu - *cpu_before).max(0.0);
+        }
+        *cpu_before = outside.cpu;
         let gate = &mut self.lock().gate;
         if let Some(cpus) = cpus {
             gate.resize(now, with_capacity(cpus));
@@ -125,6 +136,14 @@ impl Gate<ForeignProcess> {
         if !is_first {
             gate.observe(now, observed.sample(now, outside, flow), gauges);
         }
+    }
+
+    /// CPU time that the process was seen to use so far, over its restarts; `None` while it is not
+    /// found.
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let used = || Duration::try_from_secs_f64(self.signals.measured.lock().cpu_used).unwrap_or(Duration::MAX);
+        self.signals.is_current().then(used)
     }
 
     /// The permit of a request that was admitted with this entry, or without a question.

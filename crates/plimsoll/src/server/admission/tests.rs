@@ -220,3 +220,23 @@ async fn shed_requests_are_judged_by_customer_and_cause() {
     admission.lost(Criticality::CriticalPlus, assessment, Rejection::NoBackend);
     assert_eq!(summary().verdict, Verdict::UsersAffected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn cpu_time_of_a_process_goes_on_after_its_restart() {
+    let gate =
+        Gate::of_process(Mode::Protect, Outlook::default(), Speed::REFERENCE, Some(2.0), ResourceConfig::default());
+    let sample = |cpu, is_first| ProcessSample {
+        outside: ProcessCounters { cpu, waited: 0.0 },
+        is_first,
+        cpus: None,
+        readings: None,
+    };
+    assert_eq!(gate.cpu_time(), None);
+    for (cpu, is_first, used) in [(7.0, true, 0), (8.0, false, 1), (0.5, true, 1), (2.5, false, 3), (2.0, false, 3)] {
+        tokio::time::advance(Duration::from_millis(20)).await;
+        gate.observe(Some(sample(cpu, is_first)));
+        assert_eq!(gate.cpu_time(), Some(Duration::from_secs(used)), "{cpu}");
+    }
+    gate.observe(None);
+    assert_eq!(gate.cpu_time(), None);
+}
