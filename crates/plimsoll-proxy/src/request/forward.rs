@@ -471,7 +471,7 @@ fn pass_on(
         log_head(entry, &response);
     }
     if let Some(permit) = &mut active.permit {
-        permit.hear(response.headers());
+        permit.answered(&response);
     }
     let version = response.version();
     hop::strip_response(response.headers_mut());

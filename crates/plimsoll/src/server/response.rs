@@ -108,7 +108,7 @@ where
 const POLLED_ONCE: &str = "a future is not polled after it was ready";
 
 /// Whether the head of a response says that the request failed or was shed.
-fn has_failed<B>(response: &Response<B>) -> bool {
+pub(super) fn has_failed<B>(response: &Response<B>) -> bool {
     let by_grpc = || matches!(Code::read(response.headers()), Some(code) if code != Code::Ok);
     response.status().is_server_error() || response.headers().contains_key(X_PLIMSOLL_SHED) || by_grpc()
 }

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, Response};
 use parking_lot::Mutex;
-use plimsoll_core::Speed;
 use plimsoll_core::admit::{Entry, Flow, Mode, Observation, Outlook, ProcessObserver};
+use plimsoll_core::probe::LatencyByLoad;
 use plimsoll_core::signal::{Gauges, ResourceConfig, ResourceWatch};
+use plimsoll_core::{Speed, Timestamp};
 use plimsoll_wire::orca;
 
+use super::super::response::has_failed;
 use super::{Gate, Signals, with_capacity};
 use crate::clock::Clock;
 use crate::system::{LEAST_CPUS, ProcessSample};
@@ -31,6 +33,8 @@ pub struct ForeignProcess {
     is_found: AtomicBool,
     was_found: AtomicBool,
     measured: Mutex<Measured>,
+    /// Of its successful responses, from the request to the head.
+    latency: Mutex<LatencyByLoad>,
 }
 
 #[derive(Debug)]
@@ -99,6 +103,7 @@ impl Gate<ForeignProcess> {
                 cpu_before: 0.0,
                 cpu_used: 0.0,
             }),
+            latency: Mutex::default(),
         };
         Self::new(clock, ranked, mode, Observation::default(), signals)
     }
@@ -146,10 +151,19 @@ impl Gate<ForeignProcess> {
         self.signals.is_current().then(used)
     }
 
+    /// Requests at the process, or on their way, without a response yet; and the median latency, to the
+    /// head of a response, of recent requests that found about as many. `None` without recent
+    /// ones.
+    #[must_use]
+    pub fn in_flight(&self) -> (u32, Option<Duration>) {
+        let in_flight = self.signals.in_flight();
+        (in_flight, self.signals.latency.lock().estimate(self.now(), in_flight))
+    }
+
     /// The permit of a request that was admitted with this entry, or without a question.
     #[must_use]
     pub fn permit(self: &Arc<Self>, entry: Option<Entry>) -> Permit {
-        Permit { gate: Arc::clone(self), entry, usage: Usage::None, is_in_flight: false }
+        Permit { gate: Arc::clone(self), entry, usage: Usage::None, is_in_flight: false, sent_at: None }
     }
 
     pub(super) fn ended(&self, entry: Option<Entry>, usage: Usage) {
@@ -185,6 +199,8 @@ pub struct Permit {
     entry: Option<Entry>,
     usage: Usage,
     is_in_flight: bool,
+    /// The time at which it was sent, and the number of others in flight then.
+    sent_at: Option<(Timestamp, u32)>,
 }
 
 impl Permit {
@@ -194,13 +210,24 @@ impl Permit {
         if !std::mem::replace(&mut self.is_in_flight, true) {
             let signals = &self.gate.signals;
             signals.sent.fetch_add(1, Ordering::Relaxed);
-            signals.in_flight.fetch_add(1, Ordering::Relaxed);
+            let found = signals.in_flight.fetch_add(1, Ordering::Relaxed);
+            self.sent_at = Some((self.gate.now(), found));
         }
     }
 
     /// Nothing of the request reached the process after all.
     pub fn nothing_sent(&mut self) {
         self.usage = Usage::None;
+    }
+
+    /// The head of the response has come.
+    pub fn answered<B>(&mut self, response: &Response<B>) {
+        // The latency of a failure says nothing about successes.
+        if let Some((at, found)) = self.sent_at.take().filter(|_| !has_failed(response)) {
+            let now = self.gate.now();
+            self.gate.signals.latency.lock().on_answer(now, found, now.since(at));
+        }
+        self.hear(response.headers());
     }
 
     /// The head of the response has come, or its trailers. The last reported cost counts: only the

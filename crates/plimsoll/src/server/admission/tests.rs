@@ -240,3 +240,28 @@ async fn cpu_time_of_a_process_goes_on_after_its_restart() {
     gate.observe(None);
     assert_eq!(gate.cpu_time(), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn latency_is_that_of_successes_by_the_number_that_they_found() {
+    let admission = admission(false);
+    let gate = admission.gate();
+    let answer = |permit: &mut Permit, status: u16| {
+        permit.answered(&http::Response::builder().status(status).body(()).unwrap());
+    };
+    // Kept as f32.
+    let latency_ms = || gate.in_flight().1.map(|latency| (latency.as_secs_f64() * 1e3).round());
+    let (mut one, mut other, mut failed) = (gate.permit(None), gate.permit(None), gate.permit(None));
+    one.sent();
+    assert_eq!((gate.in_flight().0, latency_ms()), (1, None));
+    tokio::time::advance(Duration::from_millis(10)).await;
+    answer(&mut one, 200);
+    assert_eq!((gate.in_flight().0, latency_ms()), (0, Some(10.0)));
+    failed.sent();
+    other.sent();
+    tokio::time::advance(Duration::from_millis(30)).await;
+    answer(&mut other, 200);
+    assert_eq!((gate.in_flight().0, latency_ms()), (1, Some(30.0)));
+    answer(&mut failed, 503);
+    answer(&mut one, 200);
+    assert_eq!((gate.in_flight().0, latency_ms()), (0, Some(10.0)), "neither a failure nor a second head counts");
+}
