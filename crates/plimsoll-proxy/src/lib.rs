@@ -10,6 +10,7 @@
 //!
 //! - [`Proxy`] starts, reloads and drains; it owns the state that threads share. `worker` is one
 //!   thread. `sockets` are bound, or taken over by a successor; `neighbours` share their address.
+//!   `probes` are answered at the port numbers of listeners.
 //! - `listener` accepts connections: `handshake` (`proxy_protocol`, `tls`, in `turns`), `clients`
 //!   (connections of each), `rejections`, then `serve`.
 //! - `http1` and `http2` speak the protocol with the client.
@@ -48,6 +49,7 @@ mod peer;
 mod phase;
 mod pressure;
 mod printable;
+mod probes;
 mod proxy;
 mod reason;
 mod request;
@@ -64,6 +66,7 @@ pub use inbound::InboundView;
 pub use plimsoll_discover::file::Watch as FileWatch;
 pub use pressure::PressureView;
 pub use printable::printable;
+pub use probes::Handover as ProbeHandover;
 pub use proxy::{
     Error, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, Proxy, Reloads, SourceAnswer, ask_sources,
 };

@@ -12,13 +12,14 @@ mod source;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use plimsoll::client::Cluster;
+use plimsoll::probe::Counts;
 use plimsoll_config::{LastReload, ReloadOutcome};
 
 pub use self::ask::{SourceAnswer, ask_sources};
@@ -35,6 +36,7 @@ use crate::inbound::{Inbound, InboundView};
 use crate::neighbours;
 use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
+use crate::probes::{Answers, Handover};
 use crate::sockets::{self, Bound, Sharing, Sockets};
 use crate::state::{self, SavedList, Saver, StateDir};
 use crate::trace::{Traces, TracesView};
@@ -138,6 +140,16 @@ pub struct ListenerView {
     pub handshake_time: Duration,
     /// The gate of batch work; `None` where it is none.
     pub batch: Option<BatchListenerView>,
+    /// Its answers to probes; `None` where there are none.
+    pub probes: Option<Counts>,
+}
+
+/// Sockets for listeners that a config brings, and for their answers to probes, by the address in
+/// the config.
+#[derive(Default)]
+struct NewSockets {
+    listening: HashMap<SocketAddr, Bound>,
+    probes: HashMap<SocketAddr, UdpSocket>,
 }
 
 impl Proxy {
@@ -162,8 +174,8 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// As [`Proxy::start_with`], but before [`Proxy::open`] it neither listens, but at what it was given, nor accepts. It
-    /// waits for no list of backends ([`Proxy::until_listed`]).
+    /// As [`Proxy::start_with`], but before [`Proxy::open`] it neither listens, but at what it was given, nor accepts, nor
+    /// answers probes ([`Proxy::answer_probes`]). It waits for no list of backends ([`Proxy::until_listed`]).
     ///
     /// # Errors
     /// As [`Proxy::start`].
@@ -171,13 +183,13 @@ impl Proxy {
         let workers =
             (0..config.threads().get()).map(Worker::start).collect::<Result<_, _>>().map_err(Error::Thread)?;
         let config = Arc::new(config);
-        let pressure = Pressure::watched();
+        let (pressure, life) = (Pressure::watched(), Life::new());
         let proxy = Self {
             workers,
-            running: Mutex::new(Running::new(Arc::clone(&config), Arc::clone(&pressure))),
+            running: Mutex::new(Running::new(Arc::clone(&config), Arc::clone(&pressure), life.clone())),
             changing: tokio::sync::Mutex::default(),
             overriding: Mutex::default(),
-            life: Life::new(),
+            life,
             is_open: AtomicBool::new(false),
             reloads: Reloads::started(),
             access_log: AccessLog::default(),
@@ -196,13 +208,22 @@ impl Proxy {
         until_listed(&self.clusters()).await;
     }
 
-    /// Begins to listen and to accept.
+    /// Begins to answer probes, before anything listens: as starting until [`Proxy::open`]. A successor does not, since
+    /// its predecessor still answers.
+    pub fn answer_probes(&self) {
+        self.answers().iter().for_each(|answers| answers.start());
+    }
+
+    /// Begins to listen and to accept, and to answer probes.
     ///
     /// # Errors
     /// When an address cannot be listened at.
     pub fn open(&self) -> Result<(), Error> {
         self.running.lock().listen()?;
         self.is_open.store(true, Ordering::Relaxed);
+        // A client probes as soon as it has connected.
+        self.answers().iter().for_each(|answers| answers.open());
+        self.answer_probes();
         for worker in &self.workers {
             worker.order(Order::OpenDoors);
         }
@@ -252,7 +273,7 @@ impl Proxy {
         let (resolved, saved, overrides) = lookup.await.expect("a look-up does not panic");
         if self.is_open.load(Ordering::Relaxed) {
             // Last, because clients that connect from then on are answered.
-            Self::listen(&config, &bound)?;
+            Self::listen(&config, &bound.listening)?;
         }
 
         // Nothing fails from here on.
@@ -289,6 +310,10 @@ impl Proxy {
         for done in dones {
             let _ = done.await;
         }
+        if self.is_open.load(Ordering::Relaxed) {
+            self.answers().iter().for_each(|answers| answers.open());
+            self.answer_probes();
+        }
         Ok(())
     }
 
@@ -306,8 +331,41 @@ impl Proxy {
         if self.life.phase() == Phase::Serving { Ok(()) } else { Err(Error::Draining) }
     }
 
+    /// Sockets for listeners that are not running yet, and for answers to probes that are not given yet.
+    fn bind(&self, config: &Config, given: &mut Sockets) -> Result<NewSockets, Error> {
+        let listening = self.bind_listeners(config, given)?;
+        let probes = self.bind_probes(config, &listening, given)?;
+        Ok(NewSockets { listening, probes })
+    }
+
+    /// Sockets for the answers to probes at listeners that have none yet.
+    fn bind_probes(
+        &self,
+        config: &Config,
+        listening: &HashMap<SocketAddr, Bound>,
+        given: &mut Sockets,
+    ) -> Result<HashMap<SocketAddr, UdpSocket>, Error> {
+        let running = self.running.lock();
+        let mut bound = HashMap::new();
+        for (i, listener) in config.listeners().iter().enumerate().filter(|(_, listener)| listener.probes.is_some()) {
+            let address = match (running.listeners.get(&listener.address), listening.get(&listener.address)) {
+                (Some(running), _) if running.answers.is_some() => continue,
+                (Some(running), _) => running.bound,
+                // The port is open until a socket has it.
+                (None, Some(new)) => new.sockets[0].local_addr().unwrap_or(listener.address),
+                (None, None) => continue,
+            };
+            let socket = given.take_udp(address).map_or_else(|| UdpSocket::bind(address), Ok).map_err(|cause| {
+                let place = config.place_of(&format!("listeners[{i}].probes"));
+                Error::Probes { place, address, cause }
+            })?;
+            bound.insert(listener.address, socket);
+        }
+        Ok(bound)
+    }
+
     /// Sockets for listeners that are not running yet. They do not listen yet, unless they were given.
-    fn bind(&self, config: &Config, given: &mut Sockets) -> Result<HashMap<SocketAddr, Bound>, Error> {
+    fn bind_listeners(&self, config: &Config, given: &mut Sockets) -> Result<HashMap<SocketAddr, Bound>, Error> {
         let known: Vec<SocketAddr> = self.running.lock().listeners.keys().copied().collect();
         let mut bound = HashMap::new();
         let given_ports: Vec<u16> = given.addresses().map(|address| address.port()).collect();
@@ -361,6 +419,16 @@ impl Proxy {
     pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
         let running = self.running.lock();
         running.listeners.values().flat_map(|listener| &listener.sockets).map(TcpListener::try_clone).collect()
+    }
+
+    /// The answers to probes, for a successor.
+    #[must_use]
+    pub fn probe_handover(&self) -> Handover {
+        Handover::new(self.answers())
+    }
+
+    fn answers(&self) -> Vec<Arc<Answers>> {
+        self.running.lock().listeners.values().filter_map(|listener| listener.answers.clone()).collect()
     }
 
     /// The listeners, by name, that share their address, and so their connections, with sockets of
@@ -508,7 +576,7 @@ mod tests {
         let bound = proxy.bind(&next, &mut Sockets::default()).unwrap();
         let is_accepted = || TcpStream::connect(("127.0.0.1", port)).is_ok();
         assert!(!is_accepted());
-        Proxy::listen(&next, &bound).unwrap();
+        Proxy::listen(&next, &bound.listening).unwrap();
         assert!(is_accepted());
     }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -19,9 +19,12 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 /// reload.
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// Listening sockets that were handed over, by their address.
+/// Sockets that were handed over, by their address: those that listen, and those of UDP for probes.
 #[derive(Debug, Default)]
-pub struct Sockets(HashMap<SocketAddr, Vec<TcpListener>>);
+pub struct Sockets {
+    listening: HashMap<SocketAddr, Vec<TcpListener>>,
+    udp: HashMap<SocketAddr, UdpSocket>,
+}
 
 impl Sockets {
     /// Adds a socket.
@@ -34,23 +37,47 @@ impl Sockets {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
         }
         socket.set_nonblocking(true)?;
-        self.0.entry(address).or_default().push(socket);
+        self.listening.entry(address).or_default().push(socket);
+        Ok(())
+    }
+
+    /// Adds a socket of UDP. Of several at one address the first is kept: the kernel would give each
+    /// its own part of the clients.
+    ///
+    /// # Errors
+    /// When it is no socket of UDP at an address of IP.
+    pub fn add_udp(&mut self, socket: UdpSocket) -> io::Result<()> {
+        let address = socket.local_addr()?;
+        if SockRef::from(&socket).r#type()? != Type::DGRAM {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket is not one of UDP"));
+        }
+        self.udp.entry(address).or_insert(socket);
         Ok(())
     }
 
     /// Takes out the sockets at `address`; none when there are none.
     pub fn take(&mut self, address: SocketAddr) -> Vec<TcpListener> {
-        self.0.remove(&address).unwrap_or_default()
+        self.listening.remove(&address).unwrap_or_default()
     }
 
-    /// The sockets that were not taken.
+    /// Takes out the socket of UDP at `address`.
+    pub fn take_udp(&mut self, address: SocketAddr) -> Option<UdpSocket> {
+        self.udp.remove(&address)
+    }
+
+    /// The listening sockets that were not taken.
     pub fn iter(&self) -> impl Iterator<Item = &TcpListener> {
-        self.0.values().flatten()
+        self.listening.values().flatten()
     }
 
-    /// The addresses of the sockets that were not taken.
+    /// The addresses of the listening sockets that were not taken.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.0.keys().copied()
+        self.listening.keys().copied()
+    }
+
+    /// The addresses of the sockets of UDP that were not taken.
+    pub fn udp_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.udp.keys().copied()
     }
 }
 
@@ -199,6 +226,19 @@ mod tests {
         let accepted = || bound.sockets.iter().rev().find_map(|socket| socket.accept().ok());
         assert!(accepted().is_some() && accepted().is_none(), "one queue");
         assert_eq!(sockets.take(address).len(), 0);
+    }
+
+    #[test]
+    fn sockets_of_another_kind_are_refused() {
+        let (tcp, udp) = (TcpListener::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
+        let mut sockets = Sockets::default();
+        let as_listener = TcpListener::from(std::os::fd::OwnedFd::from(udp.try_clone().unwrap()));
+        assert_eq!(sockets.add(as_listener).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let as_udp = UdpSocket::from(std::os::fd::OwnedFd::from(tcp));
+        assert_eq!(sockets.add_udp(as_udp).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let address = udp.local_addr().unwrap();
+        sockets.add_udp(udp).unwrap();
+        assert!(sockets.take(address).is_empty() && sockets.take_udp(address).is_some());
     }
 
     #[test]

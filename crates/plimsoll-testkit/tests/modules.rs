@@ -113,8 +113,10 @@ const LIBRARY: &[(&str, &[&str])] = &[
 const PROXY: &[(&str, &[&str])] = &[
     ("proxy", &[
         "access_log", "batch", "classify", "config", "degrade", "explain", "inbound", "limits",
-        "listener", "neighbours", "phase", "pressure", "sockets", "state", "trace", "worker",
+        "listener", "neighbours", "phase", "pressure", "probes", "sockets", "state", "trace",
+        "worker",
     ]),
+    ("probes", &["inbound", "phase"]),
     ("neighbours", &[]),
     ("state", &[]),
     ("worker", &[

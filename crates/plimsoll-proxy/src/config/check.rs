@@ -216,6 +216,9 @@ impl Rules<'_> {
                 let help = "route its requests to a cluster without inbound, or remove it";
                 self.report(format!("{path}.batch"), reason, help);
             }
+            if let Some(probes) = &listener.probes {
+                probes.check(&format!("{path}.probes"), listener.address, listener.share_port, &mut self.checker);
+            }
             if listener.max_header_size < LEAST_MAX_HEADER_SIZE {
                 let reason = "is too small for ordinary requests";
                 self.report(format!("{path}.max_header_size"), reason, "write at least \"8KiB\"");

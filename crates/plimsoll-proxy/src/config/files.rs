@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plimsoll::probe::ProbeKeys;
+use plimsoll::probe::{Keyring, ProbeKeys};
 use plimsoll::tls::{TlsConfig, TlsMaterial};
 use plimsoll_config::{Checker, Places, Value as _};
 use plimsoll_tls_config::{CertificateExpiry, ClusterTls, FilePath, Reader};
@@ -23,9 +23,6 @@ use super::answer::MAX_BODY;
 use super::cluster::Cluster;
 use super::raw::RawConfig;
 
-const FILE_HELP: &str = "name a readable file; a relative path begins at the folder of the configuration";
-const KEYS_HELP: &str = "write a line of an id from 1 to 255 and a secret, such as `openssl rand -hex 32` prints";
-
 /// The content of the files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
@@ -33,12 +30,14 @@ pub(super) struct Files {
     pub(super) folder: PathBuf,
     /// By the listener's name.
     pub(super) listeners: BTreeMap<String, Arc<TlsMaterial>>,
+    /// The keys of probes, by the listener's name.
+    pub(super) listener_probe_keys: BTreeMap<String, Keyring>,
     /// The same certificates for metrics: their dates are read once, not at each scrape.
     pub(super) expiries: BTreeMap<String, Arc<[CertificateExpiry]>>,
     /// By the cluster's name.
     pub(super) clusters: BTreeMap<String, TlsConfig>,
     /// Keys of probes, by the cluster's name.
-    pub(super) probe_keys: BTreeMap<String, ProbeKeys>,
+    pub(super) cluster_probe_keys: BTreeMap<String, ProbeKeys>,
     /// To the quota server.
     pub(super) quota: Option<TlsConfig>,
     /// To the collector of traces.
@@ -59,6 +58,10 @@ pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Ve
                 files.listeners.insert(listener.name.clone(), Arc::new(server));
             }
         }
+        if let Some(probes) = &listener.probes {
+            let keyring = probes.keyring(&format!("listeners[{i}].probes"), folder, reader.checker());
+            files.listener_probe_keys.extend(keyring.map(|keyring| (listener.name.clone(), keyring)));
+        }
     }
     for (name, cluster) in &raw.clusters {
         if let Cluster { tls: Some(tls), .. } = cluster {
@@ -67,9 +70,9 @@ pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Ve
         }
     }
     for (name, cluster) in &raw.clusters {
-        if let Some(path) = cluster.probes.as_ref().and_then(|probes| probes.keys.as_ref()) {
-            let keys = probe_keys(&mut reader, folder, format!("clusters.{name}.probes.keys"), path);
-            files.probe_keys.extend(keys.map(|keys| (name.clone(), keys)));
+        if let Some(probes) = &cluster.probes {
+            let keys = probes.keys(&format!("clusters.{name}.probes"), folder, reader.checker());
+            files.cluster_probe_keys.extend(keys.map(|keys| (name.clone(), keys)));
         }
     }
     if let Some(tls) = raw.quota.as_ref().and_then(|quota| quota.tls.as_ref()) {
@@ -90,21 +93,6 @@ pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Ve
     (files, reader.into_problems())
 }
 
-fn probe_keys(reader: &mut Reader<'_>, folder: &Path, setting: String, path: &FilePath) -> Option<ProbeKeys> {
-    let at = path.within(folder);
-    let (reason, help) = match std::fs::read_to_string(&at).map(|text| ProbeKeys::read(&text)) {
-        Ok(Ok(keys)) => return Some(keys),
-        Ok(Err(problem)) => {
-            let problem = problem.to_string();
-            let (reason, help) = problem.split_once("; help: ").unwrap_or((&problem, KEYS_HELP));
-            (format!("{}: {reason}", at.display()), help.to_owned())
-        }
-        Err(error) => (format!("{} cannot be read: {error}", at.display()), FILE_HELP.to_owned()),
-    };
-    reader.checker().report(setting, reason, help);
-    None
-}
-
 fn body(reader: &mut Reader<'_>, folder: &Path, setting: String, path: &FilePath) -> Option<Bytes> {
     let at = path.within(folder);
     let most = MAX_BODY.bytes();
@@ -121,7 +109,8 @@ fn body(reader: &mut Reader<'_>, folder: &Path, setting: String, path: &FilePath
             reader.checker().report(setting, reason, "shorten it, or let a backend serve it");
         }
         Err(error) => {
-            reader.checker().report(setting, format!("{} cannot be read: {error}", at.display()), FILE_HELP);
+            let help = "name a readable file; a relative path begins at the folder of the configuration";
+            reader.checker().report(setting, format!("{} cannot be read: {error}", at.display()), help);
         }
     }
     None

@@ -18,6 +18,7 @@ use plimsoll_tls_config::ListenerTls;
 use super::criticality::{self, CRITICALITY, FIELD_NAME, TRUST};
 use super::forwarded::{DEFAULT_VIA, FORWARDED, Forwarded, NETWORK, PROXY_PROTOCOL, PSEUDONYM, ProxyProtocol};
 use super::http2::Http2;
+use super::listener_probes::ListenerProbes;
 use super::value::LISTEN_ADDRESS;
 
 /// The whole head of a request. Long enough for a bad mobile link, short enough that slow clients
@@ -105,6 +106,9 @@ table! {
         /// Its requests are batch work, and wait for credit; `None` if not.
         pub batch: Option<BatchConfig> = None, optional_table,
             Effect::Applied("from the next request on; queued requests stay queued");
+        /// Answers to probes by UDP at its port number; `None` for none.
+        pub probes: Option<ListenerProbes> = None, optional_table,
+            Effect::Applied("at once; connections stay, and clients of former answers go back to checks");
         /// TLS; `None` for plain connections.
         pub tls: Option<ListenerTls> = None, optional_table,
             Effect::Applied("for new handshakes; open connections stay");

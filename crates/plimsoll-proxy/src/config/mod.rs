@@ -33,9 +33,11 @@ mod http2;
 mod inbound;
 mod kubernetes;
 mod listener;
+mod listener_probes;
 mod named;
 mod path;
 mod pressure;
+mod probe_keys;
 mod probes;
 mod quota;
 mod raw;
@@ -73,6 +75,7 @@ pub use http2::Http2;
 pub use inbound::{Inbound, SpeedSetting};
 pub use kubernetes::{Kubernetes, ObjectName, PortChoice, ServerAddress};
 pub use listener::Listener;
+pub use listener_probes::ListenerProbes;
 pub use plimsoll_config::{ByteSize, ConfigError, Position, Problem};
 pub use plimsoll_tls_config::{
     CertificateExpiry, CertificateFiles, ClientCertificate, ClientName, ClusterTls, FilePath, ListenerTls,
@@ -308,7 +311,7 @@ impl Config {
     #[must_use]
     pub fn client(&self, cluster: &str) -> ClusterConfig {
         let tls = self.files.clusters.get(cluster).cloned();
-        let keys = self.files.probe_keys.get(cluster).cloned();
+        let keys = self.files.cluster_probe_keys.get(cluster).cloned();
         let probes = self.raw.clusters[cluster].probes.as_ref().map(|probes| probes.client(keys));
         ClusterConfig { tls, probes, ..self.raw.clusters[cluster].client(cluster, &self.raw.client) }
     }
@@ -327,6 +330,11 @@ impl Config {
     /// TLS.
     pub(crate) fn server_tls(&self, listener: &str) -> Option<&Arc<plimsoll::tls::TlsMaterial>> {
         self.files.listeners.get(listener)
+    }
+
+    /// The keys of probes at the listener of this name; `None` if it answers none.
+    pub(crate) fn probe_keys(&self, listener: &str) -> Option<&plimsoll::probe::Keyring> {
+        self.files.listener_probe_keys.get(listener)
     }
 
     /// The ends of the certificates that the listener of this name shows; none without TLS.

@@ -1,6 +1,7 @@
 //! Probes of a cluster's backends by UDP.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
 use plimsoll::client::ProbeConfig;
@@ -9,6 +10,7 @@ use plimsoll_config::{Checker, Effect, table};
 use plimsoll_tls_config::FilePath;
 
 use super::address::Backend;
+use super::probe_keys;
 
 /// Queries more often than each second cost as much as checks. Three of them fit into the longest
 /// lease of a responder, two minutes.
@@ -32,6 +34,11 @@ impl Probes {
     /// The setting for the library's client.
     pub(super) fn client(&self, keys: Option<ProbeKeys>) -> ProbeConfig {
         ProbeConfig { interval: self.interval, keys }
+    }
+
+    /// The keys of the file; `None` without one, and after a problem. `path` is that of the table.
+    pub(super) fn keys(&self, path: &str, folder: &Path, checker: &mut Checker<'_>) -> Option<ProbeKeys> {
+        probe_keys::read(format!("{path}.keys"), self.keys.as_ref()?, folder, checker, ProbeKeys::read)
     }
 
     /// Reports an interval out of range, and backends that keys are needed for. `path` is that of

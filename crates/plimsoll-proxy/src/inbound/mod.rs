@@ -20,6 +20,7 @@ mod watch;
 
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll::server::admission::{Admission, Assessment, Facts, ForeignProcess, Gate, Permit};
 use plimsoll::system::{MAX_OPEN_FILES, MachineSpeed};
@@ -154,6 +155,29 @@ impl Inbound {
     /// Admits a request without a decision. It counts as in flight at the process all the same.
     pub(crate) fn admit_exempt(&self) -> Box<Permit> {
         Box::new(self.gate().permit(None))
+    }
+
+    /// CPU time of the process so far, and the CPUs of this machine that it may use. No time while
+    /// the process is not found.
+    pub(crate) fn cpu(&self) -> (Option<Duration>, f64) {
+        let gate = self.gate();
+        (gate.cpu_time(), gate.capacity() / gate.speed().as_f64())
+    }
+
+    /// Whether it is another cluster of the same process.
+    pub(crate) fn has_process_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.gate(), other.gate())
+    }
+
+    /// Requests in flight at the process, and the latency to expect with as many.
+    pub(crate) fn in_flight(&self) -> (u32, Option<Duration>) {
+        self.gate().in_flight()
+    }
+
+    /// Requests that were shed, those of a dry run left out.
+    pub(crate) fn shed(&self) -> u64 {
+        let shed = || self.admission.counts().iter().flat_map(|decided| decided.shed).sum();
+        if self.config.dry_run { 0 } else { shed() }
     }
 
     /// The state for metrics and the admin API.

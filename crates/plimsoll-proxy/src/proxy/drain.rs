@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::Proxy;
+use super::{Proxy, RunningListener};
 use crate::phase::{CLOSE_GRACE, Phase};
 use crate::worker::{Order, Worker};
 
@@ -30,6 +30,8 @@ impl Proxy {
     /// config's `drain.timeout`), closes listeners, then connections.
     pub async fn drain(&self) {
         self.life.advance(Phase::LameDuck);
+        // At once, and well before the listeners close: clients with a lease turn elsewhere.
+        self.answers().iter().for_each(|answers| answers.wake());
         let _no_reload = self.changing.lock().await;
         self.advance(Phase::LameDuck);
         let drain = self.config().drain().clone();
@@ -52,6 +54,8 @@ impl Proxy {
     /// Ends the proxy when a successor has all of its sockets: takes no connection from now on, and ends when its clients
     /// have left, at the latest after the config's `drain.timeout`.
     pub async fn leave_to_successor(&self) {
+        // The successor answers: this process is no lame duck to any client.
+        self.end_probes();
         self.life.advance(Phase::LameDuck);
         let _no_reload = self.changing.lock().await;
         let until = Instant::now() + self.config().drain().timeout;
@@ -69,11 +73,20 @@ impl Proxy {
         let closed = self.close_doors();
         self.advance(Phase::Closing);
         let _ = timeout_at(until, closed).await;
+        // A refused port tells clients that nothing listens any more.
+        self.end_probes();
         self.wait_for_clients(until).await;
         self.advance(Phase::Closed);
         self.wait_for_clients(Instant::now() + CUT_OFF_GRACE).await;
         self.saver.flush(SAVE_GRACE).await;
         tokio::join!(self.access_log.flush(FLUSH_GRACE), self.traces.flush(FLUSH_GRACE));
+    }
+
+    /// Ends the answers to probes, and closes their sockets.
+    fn end_probes(&self) {
+        let answers = |listener: &mut RunningListener| listener.answers.take();
+        let ended: Vec<_> = self.running.lock().listeners.values_mut().filter_map(answers).collect();
+        ended.iter().for_each(|answers| answers.end());
     }
 
     async fn wait_for_clients(&self, until: Instant) {

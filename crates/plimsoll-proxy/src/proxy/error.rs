@@ -22,6 +22,15 @@ pub enum Error {
         /// Why not.
         cause: io::Error,
     },
+    /// Probes cannot be answered at an address.
+    Probes {
+        /// The setting of the answers, with its place in the file.
+        place: String,
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        cause: io::Error,
+    },
     /// A thread could not be started.
     Thread(io::Error),
     /// It is ending.
@@ -55,6 +64,24 @@ impl fmt::Display for Error {
                 };
                 write!(f, "{place}: cannot listen at {address}: {cause}\n    help: {help}")
             }
+            Self::Probes { place, address, cause } => {
+                let port = address.port();
+                let help = match cause.kind() {
+                    io::ErrorKind::AddrInUse => format!(
+                        "stop the process that has UDP port {port} (ss -ulnp 'sport = {port}' names it), choose another \
+                         port for the listener, or remove its table probes"
+                    ),
+                    io::ErrorKind::PermissionDenied => format!(
+                        "choose a port above 1023, or grant the right to {port}: AmbientCapabilities=CAP_NET_BIND_SERVICE \
+                         in systemd, setcap cap_net_bind_service=+ep on the binary, or root"
+                    ),
+                    _ if cause.raw_os_error() == Some(EMFILE) => {
+                        "raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)".to_owned()
+                    }
+                    _ => "choose another address for the listener, or remove its table probes".to_owned(),
+                };
+                write!(f, "{place}: cannot answer probes at UDP {address}: {cause}\n    help: {help}")
+            }
             Self::Thread(cause) => write!(f, "cannot start a thread: {cause}"),
             Self::Draining => f.write_str("the proxy is draining and takes no new config"),
         }
@@ -85,5 +112,21 @@ mod tests {
         let cause = io::Error::from_raw_os_error(EMFILE);
         let error = Error::Listen { place, address: SocketAddr::from(([127, 0, 0, 1], 80)), cause };
         assert!(error.to_string().contains("help: raise the limit of open files"), "{error}");
+    }
+
+    #[test]
+    fn error_of_probes_names_the_place_the_port_and_the_fix() {
+        let place = "plimsoll.toml:2:11: listeners[0].probes".to_owned();
+        for (kind, help) in [
+            (io::ErrorKind::AddrInUse, "ss -ulnp 'sport = 80'"),
+            (io::ErrorKind::PermissionDenied, "CAP_NET_BIND_SERVICE"),
+            (io::ErrorKind::Unsupported, "remove its table probes"),
+        ] {
+            let address = SocketAddr::from(([127, 0, 0, 1], 80));
+            let text = Error::Probes { place: place.clone(), address, cause: kind.into() }.to_string();
+            let (problem, advice) = text.split_once("\n    help: ").expect("help");
+            assert!(problem.starts_with(&format!("{place}: cannot answer probes at UDP 127.0.0.1:80: ")), "{text}");
+            assert!(advice.contains(help), "{text}");
+        }
     }
 }

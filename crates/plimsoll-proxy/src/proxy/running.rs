@@ -1,7 +1,7 @@
 //! What runs now: clusters, which all threads share, and listeners.
 
-use std::collections::{BTreeMap, HashMap};
-use std::net::{SocketAddr, TcpListener};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use plimsoll::discover::{Endpoint, MAX_OVERRIDES};
 use tokio::sync::oneshot;
 
 use super::source::{Source, label};
-use super::{Error, ListenerView};
+use super::{Error, ListenerView, NewSockets};
 use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
@@ -22,7 +22,9 @@ use crate::explain::Explain;
 use crate::inbound::{self, Inbound};
 use crate::limits::Limits;
 use crate::listener::Shared;
+use crate::phase::Life;
 use crate::pressure::Pressure;
+use crate::probes::{Answers, Behind};
 use crate::sockets::{self, Bound};
 use crate::state::{SavedList, SavedOverrides, Target};
 use crate::trace::Traces;
@@ -48,6 +50,7 @@ pub(super) struct Running {
     /// Answers that may be given again in place of errors.
     pub(super) stale: Arc<Store>,
     pressure: Arc<Pressure>,
+    life: Life,
 }
 
 /// A listener, on all threads.
@@ -59,10 +62,12 @@ pub(super) struct RunningListener {
     pub(super) batch: Option<Arc<ListenerBatch>>,
     /// Copies of what the threads accept from, for a successor of this process.
     pub(super) sockets: Vec<TcpListener>,
+    /// Its answers to probes; `None` where there are none.
+    pub(super) answers: Option<Arc<Answers>>,
 }
 
 impl Running {
-    pub(super) fn new(config: Arc<Config>, pressure: Arc<Pressure>) -> Self {
+    pub(super) fn new(config: Arc<Config>, pressure: Arc<Pressure>, life: Life) -> Self {
         Self {
             config,
             names: Arc::default(),
@@ -73,6 +78,7 @@ impl Running {
             leaving: Vec::new(),
             stale: Arc::default(),
             pressure,
+            life,
         }
     }
 
@@ -81,7 +87,7 @@ impl Running {
         &mut self,
         config: Arc<Config>,
         mut resolved: Resolved,
-        bound: HashMap<SocketAddr, Bound>,
+        bound: NewSockets,
         saved: SavedLists,
         overrides: SavedOverrides,
     ) -> HashMap<SocketAddr, Vec<TcpListener>> {
@@ -90,7 +96,8 @@ impl Running {
         self.update_clusters(&config, resolved, saved, overrides);
         self.update_inbound(&config);
         self.stale.limit(config.stale_answers());
-        let copies = self.update_listeners(&config, bound);
+        let copies = self.update_listeners(&config, bound.listening);
+        self.update_probes(&config, bound.probes);
         self.config = config;
         copies
     }
@@ -174,7 +181,10 @@ impl Running {
         let stays = |address: &SocketAddr| config.listeners().iter().any(|listener| listener.address == *address);
         // Their copies of the sockets are closed here, so that the threads close what is left.
         let removed = self.listeners.extract_if(|address, _| !stays(address));
-        self.leaving.extend(removed.map(|(_, listener)| listener.shared));
+        for (_, listener) in removed {
+            listener.answers.into_iter().for_each(Answers::remove);
+            self.leaving.push(listener.shared);
+        }
         let mut copies = HashMap::new();
         for listener in config.listeners() {
             if let Some(running) = self.listeners.get_mut(&listener.address) {
@@ -189,6 +199,7 @@ impl Running {
                 shared: Arc::new(Shared::new(Arc::clone(&self.pressure))),
                 batch: None,
                 sockets,
+                answers: None,
             };
             self.listeners.insert(listener.address, running);
             copies.insert(listener.address, given);
@@ -205,6 +216,24 @@ impl Running {
                 listener.batch.map(|batch| Arc::new(ListenerBatch::new(batch, leads_to, former.as_deref())));
         }
         copies
+    }
+
+    /// Answers to probes that stay keep their leases, with other keys as well.
+    fn update_probes(&mut self, config: &Config, mut bound: HashMap<SocketAddr, UdpSocket>) {
+        for listener in config.listeners() {
+            let Some(running) = self.listeners.get_mut(&listener.address) else { continue };
+            match (config.probe_keys(&listener.name), &running.answers) {
+                (None, _) => running.answers = None,
+                (Some(keyring), Some(answers)) => answers.set_keyring(keyring.clone()),
+                (Some(keyring), None) => {
+                    let Some(socket) = bound.remove(&listener.address) else { continue };
+                    running.answers = Some(Answers::new(socket, running.bound, keyring.clone(), &self.life));
+                }
+            }
+            if let Some(answers) = &running.answers {
+                answers.set_behind(behind(config, &listener.name, &self.clusters, &self.inbound));
+            }
+        }
     }
 
     /// Listens at all listeners.
@@ -269,6 +298,22 @@ impl Running {
     }
 }
 
+/// The clusters that the routes of a listener lead to, each once.
+fn behind(
+    config: &Config,
+    listener: &str,
+    clusters: &BTreeMap<String, Cluster>,
+    inbound: &BTreeMap<String, Arc<Inbound>>,
+) -> Vec<Behind> {
+    let names: BTreeSet<&str> = (config.routes_of(listener))
+        .filter_map(|route| match route.leads() {
+            Leads::Cluster(name) => Some(name),
+            Leads::Answer(_) | Leads::BlackHole => None,
+        })
+        .collect();
+    names.into_iter().filter_map(|name| Some((clusters.get(name)?.clone(), inbound.get(name).cloned()))).collect()
+}
+
 /// Puts the changes by hand of an earlier process in force.
 fn restore(cluster: &Cluster, overrides: Vec<OverrideView>) {
     let (name, count) = (cluster.name(), overrides.len());
@@ -313,6 +358,7 @@ impl RunningListener {
             waiting_handshakes: self.shared.handshakes.steps.waiting(),
             handshake_time: self.shared.handshakes.steps.time(),
             batch: self.batch.as_ref().map(|batch| batch.view()),
+            probes: self.answers.as_ref().map(|answers| answers.counts()),
         }
     }
 }
