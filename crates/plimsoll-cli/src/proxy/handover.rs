@@ -3,14 +3,28 @@
 //! The successor's standard input is one end of a pair of Unix sockets: its predecessor sends the listening sockets through it
 //! (`SCM_RIGHTS`), and is told through it when the successor serves; the end of the stream says that it has died before. Descriptors
 //! that are merely inherited would have to be known by number, kept clear of others', and taken on trust; these arrive as what they are.
+//!
+//! ```text
+//! predecessor  ──sockets, "that is all"──▶             successor
+//!              ◀──"UDP as well"──                       it knows of them by a variable of its environment
+//!              ──sockets of UDP, "that is all"──▶
+//!                                                       waits for healthy backends
+//!              ◀──"take over"──
+//!  pauses      ──"paused"──▶
+//!              ◀──"serving"──                           answers probes, and listens
+//!  ends
+//! ```
+//!
+//! Sockets of UDP are only sent on request. A successor of an older version does not ask, and would refuse
+//! them; a predecessor of an older version lacks the variable, so it is not asked.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::TcpListener;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-use plimsoll_proxy::Sockets;
+use plimsoll_proxy::{ProbeHandover, Sockets};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -22,6 +36,8 @@ const VARIABLE: &str = "PLIMSOLL_SUCCESSOR_OF";
 /// The clusters in which a backend is healthy for the predecessor, one a line, after its process id: one of another version passes on what it
 /// got itself. In the environment and not on the channel, of which another version would not understand it.
 const HEALTHY: &str = "PLIMSOLL_HEALTHY_CLUSTERS";
+/// Tells the successor that it may ask for sockets of UDP: holds the process id of its parent.
+const HAS_UDP: &str = "PLIMSOLL_HANDS_OVER_UDP";
 /// Bytes of that list, beyond which names are left out. The kernel takes 128 KiB for a variable, and half of it says enough.
 const MOST_NAMES: usize = 64 * 1024;
 /// Sockets in one message; the kernel takes 253.
@@ -29,9 +45,18 @@ const SOCKETS_AT_ONCE: usize = 64;
 /// How long the successor waits for sockets that its predecessor has already begun to send.
 const SEND_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long the successor waits for the pause of its predecessor. Clients wait for a second.
+const PAUSE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the predecessor stays paused for a successor that does not say that it serves.
+const TAKEOVER_PATIENCE: Duration = Duration::from_secs(2);
+
 /// What a message is about: its one byte.
 const SOCKETS: u8 = b's';
 const THAT_IS_ALL: u8 = b'e';
+/// The successor asks for sockets of UDP; and these.
+const UDP: u8 = b'u';
+/// The successor is about to answer probes; and the predecessor does so no longer.
+const PAUSE: u8 = b'p';
 const SERVING: u8 = b'r';
 /// The successor does not come to serve; the rest of the message is the reason.
 const FAILED: u8 = b'x';
@@ -40,6 +65,29 @@ const MAX_REASON: usize = 32 * 1024;
 
 fn is_parent(process: &str) -> bool {
     process == std::os::unix::process::parent_id().to_string()
+}
+
+/// Whether the predecessor hands over sockets of UDP.
+fn has_udp() -> bool {
+    std::env::var(HAS_UDP).is_ok_and(|process| is_parent(&process))
+}
+
+/// The answers to probes of a predecessor.
+pub(super) trait Probes {
+    /// Copies of their sockets.
+    fn sockets(&self) -> io::Result<Vec<UdpSocket>>;
+    /// Reads and sends nothing from now on. Dropped, it goes on.
+    fn pause(&self);
+}
+
+impl Probes for ProbeHandover {
+    fn sockets(&self) -> io::Result<Vec<UdpSocket>> {
+        self.sockets()
+    }
+
+    fn pause(&self) {
+        self.pause();
+    }
 }
 
 /// One end of the channel.
@@ -54,7 +102,7 @@ impl Channel {
     }
 
     /// What the successor must find in its environment; `healthy`: the clusters in which a backend is healthy.
-    pub(super) fn variables(healthy: &[String]) -> [(&'static str, String); 2] {
+    pub(super) fn variables(healthy: &[String]) -> [(&'static str, String); 3] {
         let process = std::process::id().to_string();
         let mut names = format!("{process}\n");
         for name in healthy {
@@ -64,7 +112,7 @@ impl Channel {
             names.push_str(name);
             names.push('\n');
         }
-        [(VARIABLE, process), (HEALTHY, names)]
+        [(VARIABLE, process.clone()), (HEALTHY, names), (HAS_UDP, process)]
     }
 
     /// The clusters in which a backend was healthy for the predecessor when it began to hand over.
@@ -87,12 +135,16 @@ impl Channel {
 
     /// Sends all sockets; the successor holds them from then on, whatever becomes of these.
     pub(super) fn send(&self, sockets: &[TcpListener]) -> io::Result<()> {
+        self.send_as(SOCKETS, sockets)
+    }
+
+    fn send_as(&self, what: u8, sockets: &[impl AsFd]) -> io::Result<()> {
         for some in sockets.chunks(SOCKETS_AT_ONCE) {
-            let some: Vec<BorrowedFd<'_>> = some.iter().map(std::os::fd::AsFd::as_fd).collect();
+            let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_AT_ONCE))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             control.push(SendAncillaryMessage::ScmRights(&some));
-            sendmsg(&self.0, &[IoSlice::new(&[SOCKETS])], &mut control, SendFlags::NOSIGNAL)?;
+            sendmsg(&self.0, &[IoSlice::new(&[what])], &mut control, SendFlags::NOSIGNAL)?;
         }
         self.say(THAT_IS_ALL)
     }
@@ -101,21 +153,44 @@ impl Channel {
     pub(super) fn receive(&self) -> io::Result<Sockets> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(SEND_PATIENCE))?;
         let mut sockets = Sockets::default();
+        self.receive_as(SOCKETS, |descriptor| sockets.add(TcpListener::from(descriptor)))?;
+        if has_udp() {
+            self.say(UDP)?;
+            self.receive_as(UDP, |descriptor| sockets.add_udp(UdpSocket::from(descriptor)))?;
+        }
+        Ok(sockets)
+    }
+
+    fn receive_as(&self, what: u8, mut each: impl FnMut(OwnedFd) -> io::Result<()>) -> io::Result<()> {
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_AT_ONCE))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             match self.hear(&mut control)? {
-                SOCKETS => {}
-                THAT_IS_ALL => return Ok(sockets),
+                heard if heard == what => {}
+                THAT_IS_ALL => return Ok(()),
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                     for descriptor in descriptors {
-                        sockets.add(TcpListener::from(descriptor))?;
+                        each(descriptor)?;
                     }
                 }
             }
+        }
+    }
+
+    /// Has the predecessor answer no more probes. Its successor begins when this returns, and has to say soon that
+    /// it serves.
+    pub(super) fn take_probes(&self) -> io::Result<()> {
+        if !has_udp() {
+            return Ok(());
+        }
+        self.say(PAUSE)?;
+        set_socket_timeout(&self.0, Timeout::Recv, Some(PAUSE_PATIENCE))?;
+        match self.hear(&mut RecvAncillaryBuffer::new(&mut []))? {
+            PAUSE => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
@@ -131,21 +206,36 @@ impl Channel {
         let _ = sendmsg(&self.0, &message, &mut SendAncillaryBuffer::new(&mut []), SendFlags::NOSIGNAL);
     }
 
-    /// Waits until the successor serves, or says why it does not. An error of the kind `UnexpectedEof` says that it
-    /// ended without a word.
-    pub(super) fn wait_until_serving(&self, patience: Duration) -> io::Result<Result<(), String>> {
-        set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?;
+    /// Waits until the successor serves, or says why it does not. Gives it the answers to probes when it asks. An error of
+    /// the kind `UnexpectedEof` says that it ended without a word.
+    pub(super) fn wait_until_serving(
+        &self,
+        patience: Duration,
+        probes: &impl Probes,
+    ) -> io::Result<Result<(), String>> {
+        let mut until = Instant::now() + patience;
         let mut message = vec![0; 1 + MAX_REASON];
-        let mut hear = || self.hear_into(&mut message, &mut RecvAncillaryBuffer::new(&mut []));
-        // A successor that ended before it took the sockets leaves an error, and behind it the reason.
-        let length = match hear() {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => hear()?,
-            heard => heard?,
-        };
-        match message[0] {
-            SERVING => Ok(Ok(())),
-            FAILED => Ok(Err(String::from_utf8_lossy(&message[1..length]).into_owned())),
-            _ => Err(io::ErrorKind::InvalidData.into()),
+        loop {
+            // Zero would be no limit.
+            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            set_socket_timeout(&self.0, Timeout::Recv, Some(left))?;
+            let mut hear = || self.hear_into(&mut message, &mut RecvAncillaryBuffer::new(&mut []));
+            // A successor that ended before it took the sockets leaves an error, and behind it the reason.
+            let length = match hear() {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => hear()?,
+                heard => heard?,
+            };
+            match message[0] {
+                SERVING => return Ok(Ok(())),
+                FAILED => return Ok(Err(String::from_utf8_lossy(&message[1..length]).into_owned())),
+                UDP => self.send_as(UDP, &probes.sockets()?)?,
+                PAUSE => {
+                    probes.pause();
+                    self.say(PAUSE)?;
+                    until = Instant::now() + TAKEOVER_PATIENCE;
+                }
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
         }
     }
 
@@ -171,7 +261,92 @@ impl Channel {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    #[derive(Default)]
+    struct Answers {
+        sockets: Vec<UdpSocket>,
+        is_paused: Cell<bool>,
+    }
+
+    impl Probes for Answers {
+        fn sockets(&self) -> io::Result<Vec<UdpSocket>> {
+            self.sockets.iter().map(UdpSocket::try_clone).collect()
+        }
+
+        fn pause(&self) {
+            self.is_paused.set(true);
+        }
+    }
+
+    #[test]
+    fn udp_sockets_are_sent_on_request_and_paused_before_the_successor_begins() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let theirs = Channel(theirs);
+        let sockets: Vec<UdpSocket> =
+            (0..SOCKETS_AT_ONCE + 3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        let mut addresses: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+        let successor = std::thread::spawn(move || {
+            let mut sockets = Sockets::default();
+            theirs.receive_as(SOCKETS, |_| Ok(())).unwrap();
+            theirs.say(UDP).unwrap();
+            theirs.receive_as(UDP, |descriptor| sockets.add_udp(UdpSocket::from(descriptor))).unwrap();
+            theirs.say(PAUSE).unwrap();
+            assert_eq!(theirs.hear(&mut RecvAncillaryBuffer::new(&mut [])).unwrap(), PAUSE);
+            theirs.say_serving().unwrap();
+            sockets
+        });
+        ours.send(&[]).unwrap();
+        let answers = Answers { sockets, ..Answers::default() };
+        assert_eq!(ours.wait_until_serving(SEND_PATIENCE, &answers).unwrap(), Ok(()));
+        assert!(answers.is_paused.get());
+        let received = successor.join().unwrap();
+        let mut got: Vec<_> = received.udp_addresses().collect();
+        got.sort();
+        addresses.sort();
+        assert_eq!(got, addresses);
+    }
+
+    /// It takes listening sockets, says that it serves, and knows of no other message.
+    #[test]
+    fn successor_of_an_older_version_gets_no_udp_socket() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let theirs = Channel(theirs);
+        let answers = Answers { sockets: vec![UdpSocket::bind("127.0.0.1:0").unwrap()], ..Answers::default() };
+        ours.send(&[TcpListener::bind("127.0.0.1:0").unwrap()]).unwrap();
+        theirs.receive_as(SOCKETS, |_| Ok(())).unwrap();
+        theirs.say_serving().unwrap();
+        assert_eq!(ours.wait_until_serving(SEND_PATIENCE, &answers).unwrap(), Ok(()));
+        assert!(!answers.is_paused.get());
+        set_socket_timeout(&theirs.0, Timeout::Recv, Some(Duration::from_millis(1))).unwrap();
+        let more = theirs.hear(&mut RecvAncillaryBuffer::new(&mut [])).unwrap_err();
+        assert_eq!(more.kind(), io::ErrorKind::WouldBlock, "nothing else was sent");
+    }
+
+    /// It would end the upgrade at a message that it does not know.
+    #[test]
+    fn predecessor_of_an_older_version_is_not_asked_for_udp_sockets() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let theirs = Channel(theirs);
+        ours.send(&[]).unwrap();
+        theirs.receive().unwrap();
+        theirs.take_probes().unwrap();
+        theirs.say_serving().unwrap();
+        assert_eq!(ours.hear(&mut RecvAncillaryBuffer::new(&mut [])).unwrap(), SERVING);
+    }
+
+    #[test]
+    fn successor_that_pauses_its_predecessor_and_is_silent_is_given_up_soon() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let theirs = Channel(theirs);
+        theirs.say(PAUSE).unwrap();
+        let begun = Instant::now();
+        let error = ours.wait_until_serving(Duration::from_secs(60), &Answers::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!((TAKEOVER_PATIENCE..TAKEOVER_PATIENCE * 5).contains(&begun.elapsed()));
+    }
 
     #[test]
     fn sockets_arrive_with_their_queues_however_many_they_are() {
@@ -187,7 +362,7 @@ mod tests {
         assert_eq!(received.addresses().count(), SOCKETS_AT_ONCE + 3);
         assert!(received.take(address).remove(0).accept().is_ok());
         theirs.say_serving().unwrap();
-        assert_eq!(ours.wait_until_serving(SEND_PATIENCE).unwrap(), Ok(()));
+        assert_eq!(ours.wait_until_serving(SEND_PATIENCE, &Answers::default()).unwrap(), Ok(()));
     }
 
     #[test]
@@ -196,7 +371,7 @@ mod tests {
         let theirs = Channel(theirs);
         for reason in ["plimsoll.toml:1:5: threads: no number".to_owned(), "ä".repeat(MAX_REASON)] {
             theirs.say_failed(&reason);
-            let heard = ours.wait_until_serving(SEND_PATIENCE).unwrap().unwrap_err();
+            let heard = ours.wait_until_serving(SEND_PATIENCE, &Answers::default()).unwrap().unwrap_err();
             assert!(reason.starts_with(&heard) && heard.len() >= reason.len().min(MAX_REASON - 1), "{}", heard.len());
         }
     }
@@ -211,17 +386,23 @@ mod tests {
             }
             Channel(theirs).say_failed("no config");
             assert!(is_sent_first || ours.send(&sockets).is_err());
-            assert_eq!(ours.wait_until_serving(SEND_PATIENCE).unwrap(), Err("no config".to_owned()));
+            assert_eq!(
+                ours.wait_until_serving(SEND_PATIENCE, &Answers::default()).unwrap(),
+                Err("no config".to_owned())
+            );
         }
     }
 
     #[test]
     fn a_successor_that_ends_or_is_silent_is_noticed() {
         let (ours, theirs) = Channel::pair().unwrap();
-        let error = ours.wait_until_serving(Duration::from_millis(1)).unwrap_err();
+        let error = ours.wait_until_serving(Duration::from_millis(1), &Answers::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         drop(theirs);
-        assert_eq!(ours.wait_until_serving(SEND_PATIENCE).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            ours.wait_until_serving(SEND_PATIENCE, &Answers::default()).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 
     #[test]

@@ -67,6 +67,12 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
         for address in given.addresses().filter(|address| predecessor.is_none() && !wanted.contains(address)) {
             tracing::warn!(%address, "passed socket closed: no listener of the config has its address");
         }
+        let answers = |address| {
+            config.listeners().iter().any(|listener| listener.probes.is_some() && listener.address == address)
+        };
+        for address in given.udp_addresses().filter(|address| predecessor.is_none() && !answers(*address)) {
+            tracing::warn!(%address, "passed UDP socket closed: no listener with a table probes has its address");
+        }
         let started = tokio::select! {
             started = Proxy::start_shut(config, &mut given) => started,
             () = signals.end.next() => {
@@ -92,6 +98,7 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
                 }
             }
         } else {
+            server.proxy.answer_probes();
             // A probe reads there that it waits, and why.
             server.serve_admin(bound.take().map_or(Move::Stay, Move::To));
             tokio::select! {
@@ -129,7 +136,10 @@ fn activated() -> std::io::Result<Sockets> {
     let mut passed = ListenFd::from_env();
     let mut sockets = Sockets::default();
     for i in 0..passed.len() {
-        if let Some(socket) = passed.take_tcp_listener(i)? {
+        // It stays in its place if it is not one of UDP.
+        if let Ok(Some(socket)) = passed.take_udp_socket(i) {
+            sockets.add_udp(socket)?;
+        } else if let Some(socket) = passed.take_tcp_listener(i)? {
             sockets.add(socket)?;
         }
     }
@@ -302,7 +312,10 @@ impl Server {
             Ok(sockets)
         });
         let handed_over = match sockets {
-            Ok(sockets) => self.program.hand_over(sockets, &self.fleet.healthy_clusters()).await,
+            Ok(sockets) => {
+                let probes = self.proxy.probe_handover();
+                self.program.hand_over(sockets, probes, &self.fleet.healthy_clusters()).await
+            },
             Err(error) => Err(anyhow::Error::new(error).context(
                 "cannot copy the listening sockets; help: raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)",
             )),
@@ -350,6 +363,9 @@ impl Server {
                 }
             }
             tokio::time::sleep(HEALTHY_LOOK).await;
+        }
+        if let Err(error) = predecessor.take_probes() {
+            tracing::warn!(%error, "the predecessor may answer probes for a moment more");
         }
         self.open()?;
         match predecessor.say_serving() {

@@ -12,6 +12,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use plimsoll_proxy::ProbeHandover;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
@@ -49,7 +50,13 @@ impl Program {
 
     /// Starts a successor, gives it `sockets`, and waits until it serves, which it does when it reaches a backend in each of the clusters
     /// `healthy`. Gives its process id. Dropping the future has the successor end.
-    pub(super) async fn hand_over(&self, sockets: Vec<TcpListener>, healthy: &[String]) -> anyhow::Result<u32> {
+    /// In the end it answers `probes`; until then, and if it does not come to serve, this process does.
+    pub(super) async fn hand_over(
+        &self,
+        sockets: Vec<TcpListener>,
+        probes: ProbeHandover,
+        healthy: &[String],
+    ) -> anyhow::Result<u32> {
         may_have_successor(std::process::id())?;
         let (channel, theirs) = Channel::pair().context("cannot open a channel to the successor")?;
         let mut command = Command::new(&self.path);
@@ -61,11 +68,18 @@ impl Program {
         let id = child.child.id().ok_or_else(|| anyhow!("the successor ended at once"))?;
         tracing::info!(program = %self.path.display(), pid = id, sockets = sockets.len(), "successor started");
         let talk = tokio::task::spawn_blocking(move || {
-            match channel.send(&sockets) {
-                Ok(()) => channel.wait_until_serving(PATIENCE),
+            let heard = match channel.send(&sockets) {
+                Ok(()) => channel.wait_until_serving(PATIENCE, &probes),
                 // A successor that has ended may have said why before.
-                Err(error) => channel.wait_until_serving(LAST_WORDS).ok().filter(Result::is_err).ok_or(error),
+                Err(error) => {
+                    let heard = channel.wait_until_serving(LAST_WORDS, &probes);
+                    heard.ok().filter(Result::is_err).ok_or(error)
+                }
+            };
+            if let Ok(Ok(())) = heard {
+                probes.finish();
             }
+            heard
         });
         match talk.await.context("cannot reach the successor")? {
             Ok(Ok(())) => {
@@ -74,7 +88,7 @@ impl Program {
             }
             Ok(Err(reason)) => bail!("the successor does not serve: {reason}"),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                bail!("the successor did not serve within {}", humantime::format_duration(PATIENCE))
+                bail!("the successor did not serve in time, {} at most", humantime::format_duration(PATIENCE))
             }
             Err(_) => bail!("the successor ended before it served: {}", child.end().await),
         }
