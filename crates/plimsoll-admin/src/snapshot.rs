@@ -6,6 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use plimsoll::client::ClusterView;
+use plimsoll::probe::Counts;
 use plimsoll::system::MachineSpeed;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::AdmissionConfig;
@@ -188,6 +189,8 @@ pub struct ListenerSnapshot {
     pub degraded: Vec<(&'static str, &'static str, u64)>,
     /// Its gate for batch work; `None` if it has none.
     pub batch: Option<BatchSnapshot>,
+    /// Its answers to probes by UDP; `None` if it gives none.
+    pub probes: Option<Counts>,
 }
 
 /// The gate of a listener for batch work.

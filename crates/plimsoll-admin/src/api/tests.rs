@@ -10,6 +10,7 @@ use plimsoll::client::{
     Cluster, ClusterConfig, DiscoveryView, HedgeCounts, Latencies, LocalityView, OverrideView, SourceFailure,
 };
 use plimsoll::discover::{Census, Freshness, MergeCounts, OverrideChange};
+use plimsoll::probe::{Counts, ResponderCounts};
 use plimsoll_core::admit::Quota;
 use plimsoll_core::health::{Reason, State as Health};
 use plimsoll_core::shedding::{Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
@@ -166,6 +167,22 @@ pub(crate) fn fleet() -> Still {
         stalled_streams: 5,
         refusals: vec![("no-route", 7)],
         degraded: vec![("stale", "overloaded", 9)],
+        probes: Some(Counts {
+            responder: ResponderCounts {
+                answers: 101,
+                dropped_source: 102,
+                dropped_total: 103,
+                leases_refused: 104,
+                notices: 105,
+                resends: 106,
+                acknowledged: 107,
+                abandoned: 108,
+            },
+            invalid: 109,
+            unauthentic: 110,
+            unsent: 111,
+            leases: 112,
+        }),
         batch: Some(BatchSnapshot {
             queued: vec![(Criticality::SheddablePlus, 17), (Criticality::Sheddable, 18)],
             active: 3,

@@ -1,5 +1,7 @@
 //! Where requests come in: connections, and what was refused.
 
+use plimsoll::probe::Counts;
+
 use super::text::Kind;
 use super::{Metric, Samples, Scrape};
 use crate::snapshot::ListenerSnapshot;
@@ -15,6 +17,11 @@ fn listeners(scrape: &Scrape, mut each: impl FnMut(&ListenerSnapshot)) {
 /// A count of each listener by reason or the like.
 fn by_reason(scrape: &Scrape, out: &mut Samples<'_>, counts: impl Fn(&ListenerSnapshot) -> &[(&'static str, u64)]) {
     listeners(scrape, |l| counts(l).iter().for_each(|(reason, count)| out.count(&[&l.name, reason], *count)));
+}
+
+/// A figure of each listener that answers probes.
+fn probes(scrape: &Scrape, mut each: impl FnMut(&str, &Counts)) {
+    listeners(scrape, |l| l.probes.iter().for_each(|counts| each(&l.name, counts)));
 }
 
 /// The table.
@@ -106,6 +113,56 @@ pub(super) static LISTENERS: &[Metric] = &[
                 for (kind, reason, count) in &l.degraded {
                     out.count(&[&l.name, kind, reason], *count);
                 }
+            });
+        },
+    },
+    Metric {
+        name: "probe_responder_answers_total",
+        kind: Kind::Counter,
+        labels: LISTENER,
+        help: "Answers to probes by UDP; with the dropped ones these are all queries",
+        fill: |s, out| probes(s, |name, counts| out.count(&[name], counts.responder.answers)),
+    },
+    Metric {
+        name: "probe_responder_dropped_total",
+        kind: Kind::Counter,
+        labels: LISTENER_REASON,
+        help: "Datagrams without an answer: invalid, with a wrong key, above a rate of queries, or not sent",
+        fill: |s, out| {
+            probes(s, |name, counts| {
+                out.count(&[name, "invalid"], counts.invalid);
+                out.count(&[name, "unauthentic"], counts.unauthentic);
+                out.count(&[name, "source-rate"], counts.responder.dropped_source);
+                out.count(&[name, "total-rate"], counts.responder.dropped_total);
+                out.count(&[name, "unsent"], counts.unsent);
+            });
+        },
+    },
+    Metric {
+        name: "probe_responder_leases",
+        kind: Kind::Gauge,
+        labels: LISTENER,
+        help: "Clients that get a notice of each change of state",
+        fill: |s, out| probes(s, |name, counts| out.gauge(&[name], counts.leases as f64)),
+    },
+    Metric {
+        name: "probe_responder_leases_refused_total",
+        kind: Kind::Counter,
+        labels: LISTENER,
+        help: "Leases refused because their table was full",
+        fill: |s, out| probes(s, |name, counts| out.count(&[name], counts.responder.leases_refused)),
+    },
+    Metric {
+        name: "probe_responder_notices_total",
+        kind: Kind::Counter,
+        labels: &["listener", "event"],
+        help: "Notices of a change of state: sent first, sent again, acknowledged, or never acknowledged",
+        fill: |s, out| {
+            probes(s, |name, counts| {
+                out.count(&[name, "sent"], counts.responder.notices);
+                out.count(&[name, "resent"], counts.responder.resends);
+                out.count(&[name, "acknowledged"], counts.responder.acknowledged);
+                out.count(&[name, "abandoned"], counts.responder.abandoned);
             });
         },
     },

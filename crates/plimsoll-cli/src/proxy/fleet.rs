@@ -77,6 +77,7 @@ impl ProxyFleet {
                     refusals: listener.refusals,
                     degraded: listener.degraded,
                     batch: listener.batch.map(batch),
+                    probes: listener.probes,
                 })
                 .collect(),
             reloads_taken: self.proxy.reloads().taken(),
