@@ -97,7 +97,8 @@ impl Variants for ProbeRule {
 }
 
 const OUTLOOKS: [(&str, Outlook); 2] = [("optimistic", Outlook::Optimistic), ("pessimistic", Outlook::Pessimistic)];
-const PROBE_SOURCES: [(&str, ProbeSource); 2] = [("live", ProbeSource::Live), ("responses", ProbeSource::Responses)];
+const PROBE_SOURCES: [(&str, ProbeSource); 3] =
+    [("frugal", ProbeSource::Frugal), ("live", ProbeSource::Live), ("responses", ProbeSource::Responses)];
 
 values! {
     Outlook: |v| choice(v, "an outlook", &OUTLOOKS), |outlook| {

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::pick::{PolicyKind, ProbeSource};
 use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, LoadReport, Outcome, Pick, Timestamp, Weight};
 use rand_pcg::Pcg64Mcg;
 use tower::Service;
@@ -46,6 +46,8 @@ const WARM_UP: usize = 200_000;
 const TOWER: &str = "tower p2c";
 /// `weighted` without load reports.
 const FALLBACK: &str = "weighted, no reports";
+/// `prequal` with frugal live probes, the answers included.
+const PROBED: &str = "prequal, live probes";
 /// Virtual time between two operations.
 const TICK: Duration = Duration::from_micros(10);
 
@@ -117,11 +119,22 @@ struct Ours {
     /// One completion in this many is a failure; zero: none.
     fails_every: usize,
     completions: usize,
+    /// Whether to poll for probes, each answered at once.
+    probes: bool,
 }
 
 impl Ours {
     fn new(policy: PolicyKind, backends: usize, reports: bool, fails_every: usize) -> Self {
-        let mut config = BalancerConfig { policy, ..BalancerConfig::default() };
+        Self::with(BalancerConfig { policy, ..BalancerConfig::default() }, backends, reports, fails_every)
+    }
+
+    fn probed(backends: usize, fails_every: usize) -> Self {
+        let mut config = BalancerConfig { policy: PolicyKind::Prequal, ..BalancerConfig::default() };
+        config.prequal.source = ProbeSource::Frugal;
+        Self { probes: true, ..Self::with(config, backends, true, fails_every) }
+    }
+
+    fn with(mut config: BalancerConfig, backends: usize, reports: bool, fails_every: usize) -> Self {
         // Ejection would change the number of backends during the measurement.
         config.outlier.consecutive_failures = None;
         let mut balancer = Balancer::new(config);
@@ -146,7 +159,7 @@ impl Ours {
             })
             .collect();
         let walk = Walk::new(outstanding.len());
-        Self { balancer, rng, now, outstanding, walk, fails_every, completions: 0 }
+        Self { balancer, rng, now, outstanding, walk, fails_every, completions: 0, probes: false }
     }
 }
 
@@ -163,8 +176,21 @@ impl Subject for Ours {
             if let Pick::Backend(id) = self.balancer.pick(self.now, &mut self.rng) {
                 self.outstanding[place] = id;
             }
+            if self.probes {
+                self.answer_probes();
+            }
         }
         black_box(&self.outstanding);
+    }
+}
+
+impl Ours {
+    fn answer_probes(&mut self) {
+        while let Some(id) = self.balancer.poll_probe(&mut self.rng) {
+            let (in_flight, latency) = (Some(5), Some(Duration::from_millis(20)));
+            let report = LoadReport { in_flight, latency, ..LoadReport::default() };
+            self.balancer.on_report(self.now, id, &report, &mut ());
+        }
     }
 }
 
@@ -226,13 +252,14 @@ impl Subject for Tower {
 
 /// The names of all subjects.
 fn names() -> Vec<&'static str> {
-    PolicyKind::ALL.iter().map(|kind| kind.name()).chain([FALLBACK, TOWER]).collect()
+    PolicyKind::ALL.iter().map(|kind| kind.name()).chain([FALLBACK, PROBED, TOWER]).collect()
 }
 
 fn subject(name: &str, backends: usize, fails_every: usize) -> Box<dyn Subject> {
     match name {
         TOWER => Box::new(Tower::new(backends)),
         FALLBACK => Box::new(Ours::new(PolicyKind::Weighted, backends, false, fails_every)),
+        PROBED => Box::new(Ours::probed(backends, fails_every)),
         name => {
             let policy = name.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
             Box::new(Ours::new(policy, backends, true, fails_every))

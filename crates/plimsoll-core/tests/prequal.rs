@@ -142,7 +142,7 @@ fn fast_failing_backend_is_hot_when_it_reports_none_in_flight() {
 /// 10 clients.
 #[test]
 fn fast_failing_backend_is_hot_at_any_load_of_the_others() {
-    for source in [ProbeSource::Live, ProbeSource::Responses] {
+    for source in [ProbeSource::Live, ProbeSource::Responses, ProbeSource::Frugal] {
         let mut table = Table::new(10, PrequalConfig { source, ..LIVE });
         let mut drawn = 0;
         for i in 0..4_000 {
@@ -150,7 +150,7 @@ fn fast_failing_backend_is_hot_at_any_load_of_the_others() {
                 let (in_flight, latency_ms) = if index == 0 { (0, 0) } else { (800, 20) };
                 match source {
                     ProbeSource::Live => table.answer(index, in_flight, latency_ms),
-                    ProbeSource::Responses => table.report(index, in_flight, latency_ms),
+                    ProbeSource::Responses | ProbeSource::Frugal => table.report(index, in_flight, latency_ms),
                 }
             }
             let index = table.pick();

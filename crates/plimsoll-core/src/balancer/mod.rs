@@ -377,10 +377,12 @@ impl Balancer {
             let change = member.health.on_lame_duck_report(now, &self.config.checks);
             self.apply(now, id, change, observer);
         }
-        let policy = &mut self.groups[self.members.locality(id.slot() as u32)].policy;
+        let slot = id.slot() as u32;
+        let policy = &mut self.groups[self.members.locality(slot)].policy;
         if let (AnyPolicy::Prequal(policy), Some(in_flight)) = (policy, report.in_flight) {
             let answer = ProbeAnswer { in_flight, latency: report.latency };
-            policy.notes().on_report(now, id.slot() as u32, answer, self.members.candidates[id.slot()].load);
+            let (load, usable) = (self.members.candidates[id.slot()].load, self.members.is_usable(slot));
+            policy.on_report(now, slot, answer, load, usable);
         }
     }
 
@@ -494,19 +496,24 @@ impl Balancer {
     }
 
     /// A backend to probe for its requests in flight and its latency, without delay for any
-    /// request. Pass the answer to [`Balancer::on_probe`] within some milliseconds. Call this after
-    /// each pick until it returns `None`. Only a policy with live probes
-    /// ([`ProbeSource::Live`](crate::pick::ProbeSource)) ever names a backend.
+    /// request. Call this after each pick until it returns `None`. Only the policy `prequal` with
+    /// live probes ever names a backend.
+    ///
+    /// With [`ProbeSource::Frugal`](crate::pick::ProbeSource), pass the answer to
+    /// [`Balancer::on_report`]; a lost probe needs no call. With
+    /// [`ProbeSource::Live`](crate::pick::ProbeSource), pass it to [`Balancer::on_probe`] within
+    /// some milliseconds.
     pub fn poll_probe(&mut self, rng: &mut impl Rng) -> Option<BackendId> {
         let mut localities = self.groups.iter_mut().zip(&self.members.usable);
         let slot = localities.find_map(|(group, usable)| match &mut group.policy {
-            AnyPolicy::Prequal(policy) if policy.has_live_probes() => policy.next_probe(usable, rng),
+            AnyPolicy::Prequal(policy) => policy.poll_probe(usable, rng),
             _ => None,
         })?;
         Some(self.members.id_at(slot))
     }
 
-    /// Takes the answer of a backend that [`Balancer::poll_probe`] named.
+    /// Takes the answer of a backend that [`Balancer::poll_probe`] named, with
+    /// [`ProbeSource::Live`](crate::pick::ProbeSource).
     pub fn on_probe(&mut self, now: Timestamp, id: BackendId, answer: ProbeAnswer) {
         let slot = id.slot() as u32;
         if !self.contains(id) || !self.members.is_usable(slot) {

@@ -5,11 +5,9 @@
 //! only backends without a recent response need a probe. A pick deposits half a probe; a draw among
 //! the usable backends spends one if the last report of the backend drawn is old.
 
-use core::time::Duration;
-
 use rand_core::Rng;
 
-use crate::{Timestamp, rng};
+use crate::rng;
 
 /// Probes per pick at most, on average.
 const PER_PICK: f64 = 0.5;
@@ -26,22 +24,14 @@ pub struct FrugalProbes {
 
 impl FrugalProbes {
     /// The backend to probe after a pick, as an index below `usable`; `None` if there is no need, or
-    /// no probe left. `last_report` is the time of a backend's last load report.
-    pub fn on_pick(
-        &mut self,
-        now: Timestamp,
-        max_age: Duration,
-        usable: usize,
-        last_report: impl Fn(usize) -> Option<Timestamp>,
-        rng: &mut impl Rng,
-    ) -> Option<usize> {
+    /// no probe left. `is_due` says whether a backend has no recent load report and no probe in
+    /// flight; it is called twice at most.
+    pub fn on_pick(&mut self, usable: usize, is_due: impl FnMut(&usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         self.kept = (self.kept + PER_PICK).min(MAX_KEPT);
         if self.kept < 1.0 || usable == 0 {
             return None;
         }
-        let mut draws = (0..DRAWS).map(|_| rng::below(rng, usable));
-        let is_old = |index: &usize| last_report(*index).is_none_or(|at| now.since(at) > max_age);
-        let drawn = draws.find(is_old)?;
+        let drawn = (0..DRAWS).map(|_| rng::below(rng, usable)).find(is_due)?;
         self.kept -= 1.0;
         Some(drawn)
     }
@@ -54,18 +44,12 @@ mod tests {
 
     use super::*;
 
-    const MAX_AGE: Duration = Duration::from_secs(1);
-
-    fn ms(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
-    }
-
     #[test]
     fn backends_without_reports_get_half_a_probe_per_pick() {
         let (mut frugal, mut rng) = (FrugalProbes::default(), Pcg64Mcg::seed_from_u64(1));
         let mut probed = [0; 10];
         for _ in 0..1_000 {
-            if let Some(index) = frugal.on_pick(ms(0), MAX_AGE, 10, |_| None, &mut rng) {
+            if let Some(index) = frugal.on_pick(10, |_| true, &mut rng) {
                 probed[index] += 1;
             }
         }
@@ -77,8 +61,7 @@ mod tests {
     #[test]
     fn backend_with_a_recent_report_is_never_probed() {
         let (mut frugal, mut rng) = (FrugalProbes::default(), Pcg64Mcg::seed_from_u64(1));
-        let last = |index: usize| Some(ms(if index == 3 { 8_999 } else { 9_000 }));
-        let probed = |_| frugal.on_pick(ms(10_000), MAX_AGE, 5, last, &mut rng);
+        let probed = |_| frugal.on_pick(5, |index| *index == 3, &mut rng);
         let probed: alloc::vec::Vec<usize> = (0..500).filter_map(probed).collect();
         assert!(probed.len() > 100 && probed.iter().all(|index| *index == 3), "{probed:?}");
     }
@@ -87,10 +70,10 @@ mod tests {
     fn picks_without_need_save_two_probes_at_most() {
         let (mut frugal, mut rng) = (FrugalProbes::default(), Pcg64Mcg::seed_from_u64(1));
         for _ in 0..100 {
-            assert_eq!(frugal.on_pick(ms(0), MAX_AGE, 5, |_| Some(ms(0)), &mut rng), None);
+            assert_eq!(frugal.on_pick(5, |_| false, &mut rng), None);
         }
-        let burst = (0..6).filter(|_| frugal.on_pick(ms(9_000), MAX_AGE, 5, |_| None, &mut rng).is_some()).count();
+        let burst = (0..6).filter(|_| frugal.on_pick(5, |_| true, &mut rng).is_some()).count();
         assert_eq!(burst, 4, "two kept, and five halves of the picks after the first");
-        assert_eq!(frugal.on_pick(ms(9_000), MAX_AGE, 0, |_| None, &mut rng), None);
+        assert_eq!(frugal.on_pick(0, |_| true, &mut rng), None);
     }
 }

@@ -28,7 +28,11 @@
 //! requests decide. One client's count beside the count of all clients would make the silent
 //! backend look idle, and attract every client. Nothing has to be kept ahead of need, so there is
 //! no pool.
+//!
+//! [`ProbeSource::Frugal`] adds live probes of backends without a recent report ([heard]), at a
+//! sixth of the paper's rate. Its choice is by load reports as well, and has no pool.
 
+mod heard;
 pub(crate) mod notes;
 mod pool;
 mod quantile;
@@ -41,7 +45,8 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use super::{Candidate, Policy, View};
-use crate::{Ratio, rng};
+use crate::{Ratio, Timestamp, rng};
+use heard::Heard;
 use notes::Notes;
 use pool::{Entry, Pool};
 use quantile::RunningQuantile;
@@ -77,6 +82,9 @@ pub enum ProbeSource {
     /// Load reports in the responses to this client.
     #[default]
     Responses,
+    /// Load reports in the responses to this client, and live probes of backends without a recent
+    /// one, at most one for two picks: [`Balancer::poll_probe`](crate::Balancer::poll_probe).
+    Frugal,
 }
 
 /// The settings of `prequal`; the defaults are the paper's.
@@ -156,6 +164,8 @@ pub(crate) struct Prequal {
     oldest_next: bool,
     /// Backends probed since the last pick.
     probed: Vec<u32>,
+    /// Used with [`ProbeSource::Frugal`].
+    heard: Heard,
 }
 
 impl Prequal {
@@ -170,12 +180,8 @@ impl Prequal {
             uses_left_over: 0.0,
             oldest_next: true,
             probed: Vec::with_capacity(MAX_PROBES),
+            heard: Heard::default(),
         }
-    }
-
-    /// Whether the policy uses live probes.
-    pub(crate) fn has_live_probes(&self) -> bool {
-        self.config.source == ProbeSource::Live
     }
 
     pub(crate) fn config(&self) -> &PrequalConfig {
@@ -186,8 +192,25 @@ impl Prequal {
         &mut self.notes
     }
 
-    /// A backend to probe now, not yet probed since the last pick; `None` if no more are due.
-    pub(crate) fn next_probe(&mut self, usable: &[u32], rng: &mut impl Rng) -> Option<u32> {
+    /// Takes a load report with requests in flight, which came while this client had `load` there.
+    pub(crate) fn on_report(&mut self, now: Timestamp, slot: u32, answer: ProbeAnswer, load: u32, usable: bool) {
+        self.notes.on_report(now, slot, answer, load);
+        if usable && self.config.source == ProbeSource::Frugal {
+            self.heard.on_report(slot);
+        }
+    }
+
+    /// A backend to probe now; `None` if none is due.
+    pub(crate) fn poll_probe(&mut self, usable: &[u32], rng: &mut impl Rng) -> Option<u32> {
+        match self.config.source {
+            ProbeSource::Responses => None,
+            ProbeSource::Live => self.next_probe(usable, rng),
+            ProbeSource::Frugal => self.heard.poll_probe(),
+        }
+    }
+
+    /// A backend drawn, not yet drawn since the last pick; `None` if no more are due.
+    fn next_probe(&mut self, usable: &[u32], rng: &mut impl Rng) -> Option<u32> {
         if self.probes_due < 1.0 {
             return None;
         }
@@ -277,19 +300,28 @@ impl Policy for Prequal {
     fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
         self.probed.clear();
         self.probes_due = (self.probes_due + self.config.probes_per_pick).min(MAX_PROBES as f64);
-        match self.config.source {
-            ProbeSource::Live => self.choose_probed(view, rng),
-            ProbeSource::Responses => self.choose_noted(view, rng),
+        let chosen = match self.config.source {
+            ProbeSource::Live => return self.choose_probed(view, rng),
+            ProbeSource::Responses => None,
+            ProbeSource::Frugal => self.choose_heard(view, rng),
+        };
+        match chosen {
+            Some(slot) => slot,
+            None => self.choose_noted(view, rng),
         }
     }
 
     fn on_usable(&mut self, slot: u32, _candidate: &Candidate) {
         self.notes.reserve(slot);
         self.pool.reserve(slot as usize + 1);
+        if self.config.source == ProbeSource::Frugal {
+            self.heard.reserve(slot);
+        }
     }
 
     fn on_unusable(&mut self, slot: u32) {
         self.pool.forget(slot);
+        self.heard.forget(slot);
     }
 
     fn penalty_unit(&self) -> u32 {
@@ -304,7 +336,6 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::Timestamp;
 
     const COUNT_IN_FLIGHT: PrequalConfig = PrequalConfig {
         pool: PrequalConfig::DEFAULT_POOL,

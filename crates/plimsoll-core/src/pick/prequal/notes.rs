@@ -52,10 +52,19 @@ impl Notes {
         }
     }
 
+    /// Whether the backend in `slot` has a note younger than `max_age`.
+    pub(super) fn is_recent(&self, now: Timestamp, slot: u32, max_age: Duration) -> bool {
+        self.recent(now, slot, max_age).is_some()
+    }
+
+    fn recent(&self, now: Timestamp, slot: u32, max_age: Duration) -> Option<&Note> {
+        self.notes.get(slot as usize)?.as_ref().filter(|note| now.since(note.at) < max_age)
+    }
+
     /// The estimated probe answer of the backend in `slot`; `None` without a note younger than
     /// `max_age`.
     pub(super) fn entry(&self, now: Timestamp, slot: u32, candidate: &Candidate, max_age: Duration) -> Option<Entry> {
-        let note = self.notes.get(slot as usize).copied().flatten().filter(|note| now.since(note.at) < max_age)?;
+        let note = self.recent(now, slot, max_age)?;
         let in_flight = note.in_flight.saturating_add(candidate.load).saturating_sub(note.load);
         Some(Entry { slot, in_flight, latency_s: note.latency_s, at: now, uses_left: 1 })
     }
