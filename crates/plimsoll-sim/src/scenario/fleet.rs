@@ -152,6 +152,7 @@ impl Table for Arm {
         self.discovery = discovery.map(|form| form.0);
         visitor.value_as("failures", &mut self.failures, FAILURES);
         visitor.value("retries", &mut self.retries);
+        visitor.value("probe_loss", &mut self.probe_loss);
         self.balancer.settings(visitor);
         visitor.table("checks", &mut Checks(&mut self.balancer.checks));
         let mut switches: Vec<SwitchForm> = self.switches.drain(..).map(SwitchForm).collect();

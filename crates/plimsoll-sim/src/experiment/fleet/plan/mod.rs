@@ -41,7 +41,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use plimsoll_core::subset::SubsetConfig;
-use plimsoll_core::{BalancerConfig, Weight};
+use plimsoll_core::{BalancerConfig, Ratio, Weight};
 
 pub use discovery::{Discovery, SourceState};
 pub use timeline::{Change, Cold, ColdCourse, Happening, Restart, Selection};
@@ -319,6 +319,8 @@ pub struct Arm {
     /// that meets with a refused connection is none, for nothing was sent: as in the library, the request then goes elsewhere, to
     /// four backends in all.
     pub retries: Retries,
+    /// Share of probes that are lost, beside the network's losses; 1 where a firewall drops them.
+    pub probe_loss: Ratio,
     /// Further configurations, each in force from its time on.
     pub switches: Vec<Switch>,
     /// The size of the plan's [swept](Plan::sweep) group in this arm.
@@ -335,6 +337,7 @@ impl Default for Arm {
             discovery: None,
             failures: Failures::default(),
             retries: Retries::None,
+            probe_loss: Ratio::ZERO,
             switches: Vec::new(),
             size: None,
         }

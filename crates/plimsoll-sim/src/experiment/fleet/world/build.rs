@@ -37,6 +37,7 @@ impl<'p> World<'p> {
             script,
             deadlines: arena.open_lane(),
             queue_deadlines: arena.open_lane(),
+            probe_loss: arena.stream("probe loss"),
             arena,
             carrier,
             requests: Slab::default(),

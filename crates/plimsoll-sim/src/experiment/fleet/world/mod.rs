@@ -27,6 +27,7 @@ use plimsoll_core::pick::ProbeAnswer;
 use plimsoll_core::subset::SubsetConfig;
 use plimsoll_core::subset::ledger::Ledger;
 use plimsoll_core::{BackendId, BalancerConfig, LoadReport, Timestamp, Weight};
+use rand_pcg::Pcg64Mcg;
 
 use super::findings::Measured;
 use super::measure::Measure;
@@ -75,7 +76,17 @@ struct Probe {
     backend: u32,
     id: BackendId,
     sent: Timestamp,
-    answer: ProbeAnswer,
+    /// `None` until it reaches its backend.
+    answer: Option<Probed>,
+}
+
+/// The answer to a probe.
+#[derive(Clone, Copy, Debug)]
+enum Probed {
+    /// For the pool of the paper.
+    Pooled(ProbeAnswer),
+    /// For frugal probes.
+    Report(LoadReport),
 }
 
 /// A check or a notice in flight.
@@ -107,6 +118,8 @@ pub(super) struct World<'p> {
     script: Script<'p>,
     arena: Arena<Event>,
     carrier: Carrier,
+    /// Draws the probes that are lost beside the network's losses.
+    probe_loss: Pcg64Mcg,
     deadlines: Lane,
     queue_deadlines: Lane,
     requests: Slab<Request>,

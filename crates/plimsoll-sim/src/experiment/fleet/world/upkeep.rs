@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use plimsoll_core::LoadReport;
 use plimsoll_core::health::CheckOutcome;
-use plimsoll_core::pick::ProbeAnswer;
+use plimsoll_core::pick::ProbeSource;
 
-use super::{Event, Note, Probe, Word, World};
+use super::{Event, Note, Probe, Probed, Word, World};
 use crate::kernel::NEVER;
+use crate::kernel::streams::unit;
 use crate::model::backend::Message;
 
 /// A check without an answer fails after this time: the library's default.
@@ -110,14 +111,15 @@ impl World<'_> {
 
     /// Sends the probes that a pick requests. Returns their number.
     pub(super) fn send_probes(&mut self, number: u32) -> u32 {
+        let loss = self.arm.probe_loss.as_f64();
         let mut sent = 0;
         let client = &mut self.clients[number as usize];
         while let Some(id) = client.balancer.poll_probe(&mut client.rng) {
             sent += 1;
             let backend = client.backend(id);
-            let answer = ProbeAnswer::default();
-            let probe = self.probes.insert(Probe { client: number, backend, id, sent: self.arena.now, answer });
-            if !self.carrier.send(&mut self.arena, Event::ProbeReach(probe)) {
+            let probe = self.probes.insert(Probe { client: number, backend, id, sent: self.arena.now, answer: None });
+            let is_lost = loss > 0.0 && unit(&mut self.probe_loss) < loss;
+            if is_lost || !self.carrier.send(&mut self.arena, Event::ProbeReach(probe)) {
                 self.probes.free(probe);
             }
         }
@@ -126,19 +128,35 @@ impl World<'_> {
 
     pub(super) fn probe_reach(&mut self, number: u32) -> bool {
         let probe = &mut self.probes[number];
-        let answer = self.backends[probe.backend as usize].probe(self.arena.now);
-        probe.answer = answer.unwrap_or_default();
-        if answer.is_none() || !self.carrier.send(&mut self.arena, Event::ProbeAnswer(number)) {
+        let backend = &mut self.backends[probe.backend as usize];
+        let answer = backend.probe(self.arena.now);
+        probe.answer = match self.balancer.prequal.source {
+            ProbeSource::Live => answer.map(Probed::Pooled),
+            // A datagram has the fields of a load report.
+            ProbeSource::Frugal | ProbeSource::Responses => {
+                answer.and_then(|_| backend.report(self.arena.now, Message::CheckAnswer)).map(Probed::Report)
+            }
+        };
+        if probe.answer.is_none() || !self.carrier.send(&mut self.arena, Event::ProbeAnswer(number)) {
             self.probes.free(number);
         }
         true
     }
 
     pub(super) fn probe_answer(&mut self, number: u32) -> bool {
-        let Probe { client, id, sent, answer, .. } = self.probes[number];
+        let Probe { client: of, id, sent, answer, .. } = self.probes[number];
         self.probes.free(number);
-        if self.arena.now.since(sent) <= self.plan.requests.probe_timeout {
-            self.clients[client as usize].balancer.on_probe(self.arena.now, id, answer);
+        if self.arena.now.since(sent) > self.plan.requests.probe_timeout {
+            return true;
+        }
+        let client = &mut self.clients[of as usize];
+        match answer {
+            Some(Probed::Pooled(answer)) => client.balancer.on_probe(self.arena.now, id, answer),
+            Some(Probed::Report(report)) => {
+                client.balancer.on_report(self.arena.now, id, &report, &mut client.changes);
+                self.settle(of);
+            }
+            None => {}
         }
         true
     }

@@ -3,6 +3,7 @@
 mod discovery;
 mod formulas;
 mod mishaps;
+mod probes;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
