@@ -28,6 +28,8 @@ const FILES: &[(&str, &str)] = files![
     "prequal-probe-rate",
     "prequal-q-rif",
     "prequal-linear",
+    "prequal-live",
+    "prequal-live-small",
     "cre-figure",
     "cre-fairness",
     "customer-limits",
