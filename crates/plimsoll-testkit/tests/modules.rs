@@ -69,7 +69,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::cluster", &[
         "client::attempt_end", "client::backend", "client::check", "client::config",
         "client::error", "client::failed_attempt", "client::localities", "client::operations",
-        "client::preemption", "clock", "discover",
+        "client::preemption", "clock", "discover", "probe",
     ]),
     ("client::check", &[
         "client::backend", "client::config", "client::connect", "client::error", "client::form",
@@ -89,7 +89,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::stream_id", &[]),
     ("client::terms", &["client::batch", "client::config", "client::informational", "client::trace"]),
     ("client::batch", &["clock"]),
-    ("client::config", &["client::localities", "tls"]),
+    ("client::config", &["client::localities", "probe", "tls"]),
     ("client::informational", &[]),
     ("client::localities", &["discover"]),
     ("client::timer", &[]),

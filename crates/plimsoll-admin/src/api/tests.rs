@@ -7,7 +7,8 @@ use axum::body::Body;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use plimsoll::client::{
-    Cluster, ClusterConfig, DiscoveryView, HedgeCounts, Latencies, LocalityView, OverrideView, SourceFailure,
+    Cluster, ClusterConfig, DiscoveryView, HedgeCounts, Latencies, LocalityView, OverrideView, ProbeDrops, ProbesView,
+    SourceFailure,
 };
 use plimsoll::discover::{Census, Freshness, MergeCounts, OverrideChange};
 use plimsoll::probe::{Counts, ResponderCounts};
@@ -16,7 +17,10 @@ use plimsoll_core::health::{Reason, State as Health};
 use plimsoll_core::shedding::{Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::{Loads, Signal};
 use plimsoll_core::spill::{Locality, Standing};
-use plimsoll_core::{BackendSnapshot, Criticality, LoadReport, LocalitySnapshot, Ratio, Rejection, Speed, Timestamp};
+use plimsoll_core::{
+    BackendSnapshot, Criticality, LoadReport, LocalitySnapshot, ProbeCensus, ProbeCounts, Ratio, Rejection, Speed,
+    Timestamp,
+};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -73,6 +77,11 @@ pub(crate) fn fleet() -> Still {
         counts.connections_closed = 3;
         counts.connections_failed = 1;
     }
+    view.summary.probes = Some(ProbesView {
+        census: ProbeCensus { unknown: 1, works: 2, silent: [1, 0, 0, 0, 0], inactive: 1 },
+        counts: ProbeCounts { queries: 20, answers: 15, notices: 2, doubted: 3, refused: 4, woken: 5 },
+        drops: ProbeDrops { invalid: 6, unauthentic: 7, unsent: 8 },
+    });
     view.summary.discovery = DiscoveryView {
         kind: "file",
         source: "/etc/plimsoll/web.json".into(),

@@ -265,6 +265,9 @@ impl Balancer {
         if is_inactive {
             self.wake(now, id, rng);
         }
+        if self.probes.is_some() {
+            self.query_for_policy(now, rng);
+        }
         Pick::Backend(id)
     }
 

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use plimsoll::client::Protocol;
 use plimsoll_config::{Checker, Places, check_balancer, help_for_name};
+use plimsoll_core::pick::ProbeSource;
 use plimsoll_core::subset::{Algorithm, SubsetConfig};
 use plimsoll_tls_config::ClientCertificate;
 
@@ -67,6 +68,10 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
         cluster.throttle.check(&format!("clusters.{name}.throttle"), &mut rules.checker);
         cluster.retry.check(&format!("clusters.{name}.retry"), &mut rules.checker);
         rules.subset(name, cluster, &raw.client);
+        if cluster.probes.is_none() && cluster.balancer.prequal.source == ProbeSource::Frugal {
+            let help = format!("add [clusters.{name}.probes], or use \"responses\"");
+            rules.checker.report(format!("clusters.{name}.prequal.source"), "there are no probes", help);
+        }
         if let Some(probes) = &cluster.probes {
             probes.check(&format!("clusters.{name}.probes"), &cluster.backends, &mut rules.checker);
         }

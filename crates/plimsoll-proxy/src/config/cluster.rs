@@ -7,7 +7,7 @@
 use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
 use plimsoll_config::{Choice, Effect, Flaw, Format, Table, Visitor, choice, kind, quoted};
 use plimsoll_core::BalancerConfig;
-use plimsoll_core::pick::PrequalConfig;
+use plimsoll_core::pick::{PrequalConfig, ProbeSource};
 use plimsoll_core::spill::SpillConfig;
 use plimsoll_tls_config::ClusterTls;
 use plimsoll_wire::proxy_protocol::Version;
@@ -179,12 +179,18 @@ impl Table for Cluster {
     }
 }
 
-/// The settings of `prequal` that matter while backends are not probed, but known by their
-/// responses.
+/// The source of the load that `prequal` compares.
+const LOAD_SOURCE: Choice<ProbeSource> = Choice {
+    noun: "a source of load",
+    names: &[("responses", ProbeSource::Responses), ("probes", ProbeSource::Frugal)],
+};
+
+/// The settings of `prequal` that matter without the pool of the paper.
 struct PrequalTable<'c>(&'c mut PrequalConfig);
 
 impl Table for PrequalTable<'_> {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value_as("source", &mut self.0.source, LOAD_SOURCE);
         visitor.value("probes_per_pick", &mut self.0.probes_per_pick);
         visitor.value("max_age", &mut self.0.max_age);
         visitor.value("hot_quantile", &mut self.0.hot_quantile);

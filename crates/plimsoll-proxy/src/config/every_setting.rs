@@ -32,6 +32,7 @@ const VALUES: &[&str] = &[
     "\"pessimistic\"",
     "\"obey\"",
     "\"rendezvous\"",
+    "\"probes\"",
     "\"optional\"",
     "[\"GET\"]",
     "[\"overloaded\"]",

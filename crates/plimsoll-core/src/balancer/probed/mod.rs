@@ -77,6 +77,12 @@ impl Balancer {
         self.probes.as_mut()?.queries.pop_front()
     }
 
+    /// Whether [`Balancer::poll_query`] has a query: a pick may cause one.
+    #[must_use]
+    pub fn has_queries(&self) -> bool {
+        self.probes.as_ref().is_some_and(|probes| !probes.queries.is_empty())
+    }
+
     /// Takes an answer with a valid MAC from the address of this backend.
     pub fn on_probe_answer(
         &mut self,
@@ -147,6 +153,15 @@ impl Balancer {
     #[must_use]
     pub fn probe_census(&self) -> ProbeCensus {
         self.probes.as_ref().map(|probes| probes.census).unwrap_or_default()
+    }
+
+    /// Sends the queries that the policy `prequal` wants after a pick.
+    pub(super) fn query_for_policy(&mut self, now: Timestamp, rng: &mut impl Rng) {
+        while let Some(id) = self.poll_probe(rng) {
+            self.on_probed(now, id, rng, &mut (), |prober, config, _, rng, actions| {
+                prober.ask(now, config, rng, actions);
+            });
+        }
     }
 
     pub(super) fn tell_prober_of_connection(&mut self, now: Timestamp, id: BackendId) {

@@ -9,6 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use super::*;
 use crate::balancer::{BalancerConfig, Completion, Outcome, Pick};
 use crate::health::{CheckConfig, Reason, State};
+use crate::pick::{PolicyKind, PrequalConfig, ProbeSource};
 use crate::probe::{AnswerState, Instance, Path, ServerState, SilenceCause};
 use crate::{LoadReport, Weight};
 
@@ -290,4 +291,48 @@ fn queries_of_many_backends_keep_the_pace() {
         sent += at_once;
     }
     assert_eq!(sent, 1_000, "20,000 in a second, after a burst of 64");
+}
+
+#[test]
+fn picks_of_prequal_query_backends_without_recent_news() {
+    let mut rng = Pcg64Mcg::seed_from_u64(1);
+    let prequal = PrequalConfig { source: ProbeSource::Frugal, ..PrequalConfig::default() };
+    let config = BalancerConfig { policy: PolicyKind::Prequal, prequal, ..BalancerConfig::default() };
+    let mut balancer = Balancer::new(config);
+    balancer.set_probes(Timestamp::ZERO, Some(ProberConfig::new(instance(1))), &mut rng);
+    let ids: Vec<BackendId> = (0..10).map(|_| balancer.add(Timestamp::ZERO, Weight::ONE, &mut ())).collect();
+    for id in ids {
+        balancer.probe(Timestamp::ZERO, id, PORT);
+        balancer.on_check(Timestamp::ZERO, id, CheckOutcome::Passed, &mut rng, &mut ());
+    }
+    let answer_all = |balancer: &mut Balancer, now, rng: &mut Pcg64Mcg| {
+        balancer.handle_probes(now, rng, &mut ());
+        let mut answered = 0;
+        while let Some((id, query)) = balancer.poll_query() {
+            let answer = Answer {
+                nonce: query.nonce,
+                instance: instance(7),
+                port: PORT,
+                state: AnswerState::Server(ServerState::Healthy),
+                seq: 1,
+                lease_s: 0,
+                cookie: 5,
+                load: Some(LoadReport { in_flight: Some(3), ..LoadReport::default() }),
+                min_delay: Duration::ZERO,
+            };
+            balancer.on_probe_answer(now, id, &answer, rng, &mut ());
+            answered += 1;
+        }
+        answered
+    };
+    let mut now = Timestamp::from_nanos(1_000_000_000);
+    assert_eq!(answer_all(&mut balancer, now, &mut rng), 10, "the path is known now");
+    now = now + Duration::from_secs(5);
+    let mut asked = 0;
+    for _ in 0..100 {
+        assert!(matches!(balancer.pick(now, &mut rng), Pick::Backend(_)));
+        assert!(usize::from(balancer.has_queries()) <= 1);
+        asked += answer_all(&mut balancer, now, &mut rng);
+    }
+    assert_eq!(asked, 10, "each once: then all have news");
 }

@@ -24,6 +24,7 @@ use plimsoll_core::{
 };
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
+use tokio::sync::Notify;
 
 use super::membership::Membership;
 use super::overview::{Transition, Transitions};
@@ -186,10 +187,12 @@ pub(super) struct Machine {
     pub(super) instance: Instance,
     /// The keys of its probes.
     pub(super) probe_keys: ProbeKeys,
+    /// Wakes the task that sends queries.
+    driver: Arc<Notify>,
 }
 
 impl Machine {
-    pub(super) fn new(now: Timestamp, config: ClusterConfig, seed: u64) -> Self {
+    pub(super) fn new(now: Timestamp, config: ClusterConfig, seed: u64, driver: Arc<Notify>) -> Self {
         let mut membership = Membership::default();
         membership.set_choice(config.subset);
         let localities = config.localities.clone();
@@ -215,6 +218,7 @@ impl Machine {
             silence: Silence::default(),
             instance,
             probe_keys: ProbeKeys::keyless(),
+            driver,
         };
         machine.set_probes(now);
         machine.set_localities(now, localities.as_ref(), None);
@@ -261,7 +265,11 @@ impl Machine {
         if !self.may_take(now, holders) {
             return Found::Wait(self.config.requests, at);
         }
-        match self.balancer.pick_at(now, &mut self.rng, at, tried) {
+        let picked = self.balancer.pick_at(now, &mut self.rng, at, tried);
+        if self.balancer.has_queries() {
+            self.driver.notify_one();
+        }
+        match picked {
             Pick::Backend(id) => {
                 self.slots.take(holders);
                 Found::Backend(id, self.config.requests)

@@ -114,7 +114,7 @@ impl Cluster {
     /// Needs no runtime. Nothing happens before a client is made and [`Cluster::run`] is polled.
     pub fn new(name: &str, config: ClusterConfig, endpoints: impl IntoIterator<Item = impl Into<Endpoint>>) -> Self {
         let seed = std::hash::RandomState::new().hash_one(name);
-        let clock = Clock::start();
+        let (clock, driver) = (Clock::start(), Arc::new(Notify::new()));
         let cluster = Self(Arc::new(Shared {
             name: name.into(),
             operations: Operations::default(),
@@ -122,9 +122,9 @@ impl Cluster {
             retries: AtomicBool::new(config.retry.is_on()),
             hedges: AtomicBool::new(config.retry.hedges()),
             kept_of_bodies: AtomicUsize::new(config.retry.kept()),
-            machine: Mutex::new(Machine::new(clock.now(), config, seed)),
+            machine: Mutex::new(Machine::new(clock.now(), config, seed, driver.clone())),
             clock,
-            driver: Arc::new(Notify::new()),
+            driver,
             following: Mutex::default(),
             is_listed: watch::Sender::new(false),
             changed: watch::Sender::new(0),
