@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::time::Duration;
 
-use plimsoll_core::probe::{Authenticity, Instance, Query};
+use plimsoll_core::probe::{Authenticity, Instance, Pace, Pacer, Query};
 use plimsoll_core::{BackendId, Balancer, Observe, ProbeCensus, ProbeCounts, Timestamp};
 use plimsoll_wire::probe::{Fault, Message};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
+use tokio::time::Instant;
 
 use super::machine::Machine;
 use super::{Cluster, Shared};
@@ -92,18 +95,42 @@ impl Machine {
     }
 }
 
+/// Datagrams that are read per second: those of ten thousand backends that all have news. A flood
+/// must not take a core from requests; the kernel drops the rest.
+const READS: Pace =
+    Pace { per_second: NonZeroU32::new(50_000).expect("not zero"), burst: NonZeroU32::new(1_000).expect("not zero") };
+/// Pause after a burst.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// The network of a cluster's probes.
-#[derive(Default)]
 pub(super) struct Network {
     sockets: QuerySockets,
+    reads: Pacer,
+    /// Nothing is read before.
+    paused_until: Option<Instant>,
     /// The backends by address, as of that number of changes of the membership.
     backends: HashMap<(IpAddr, u16), BackendId>,
     membership: Option<u64>,
 }
 
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            sockets: QuerySockets::default(),
+            reads: Pacer::new(READS),
+            paused_until: None,
+            backends: HashMap::new(),
+            membership: None,
+        }
+    }
+}
+
 impl Network {
-    /// Waits for a datagram.
+    /// Waits for a datagram that may be read.
     pub(super) async fn wait(&self) {
+        if let Some(until) = self.paused_until {
+            tokio::time::sleep_until(until).await;
+        }
         self.sockets.wait().await;
     }
 
@@ -131,9 +158,10 @@ impl Network {
             let machine = shared.machine.lock();
             (machine.probe_keys.clone(), machine.instance)
         };
-        let (mut facts, mut drops) = (Vec::new(), ProbeDrops::default());
+        let (mut facts, mut drops, mut read) = (Vec::new(), ProbeDrops::default(), 0);
         let backends = &self.backends;
         self.sockets.receive(|incoming| {
+            read += 1;
             let (Incoming::Datagram(address, _) | Incoming::Refused(address)) = incoming;
             let Some(id) = backends.get(&key(address)) else {
                 drops.invalid += 1;
@@ -149,6 +177,8 @@ impl Network {
             };
             facts.push((*id, fact));
         });
+        self.reads.take(now, read);
+        self.paused_until = (!self.reads.is_ready(now)).then(|| Instant::now() + PAUSE);
         let mut machine = shared.machine.lock();
         machine.counts.probe_drops.add(drops);
         let news = machine.tell(now, |balancer, rng, mut observe| {
