@@ -170,8 +170,19 @@ pub struct BackendView {
     pub failures: u64,
     /// Connections open.
     pub connections: u64,
+    /// Its probes by UDP; `null` if it is not probed.
+    pub probe: Option<ProbeShown>,
     /// Changes by hand.
     pub overrides: Vec<OverrideShown>,
+}
+
+/// The probes of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ProbeShown {
+    /// `"unknown"`, `"works"`, or the reason for which probes are of no use.
+    pub path: &'static str,
+    /// Whether it has neither connections nor checks until the next request.
+    pub inactive: bool,
 }
 
 /// A change of a backend by hand.
@@ -349,6 +360,7 @@ impl BackendView {
             requests: snapshot.requests,
             failures: snapshot.failures,
             connections: counts.connections_open(),
+            probe: snapshot.probe.map(|probe| ProbeShown { path: probe.path.name(), inactive: probe.is_inactive }),
             overrides: overrides_of(cluster, backend.address()).iter().map(OverrideShown::from).collect(),
         }
     }

@@ -14,12 +14,13 @@ use plimsoll::discover::{Census, Freshness, MergeCounts, OverrideChange};
 use plimsoll::probe::{Counts, ResponderCounts};
 use plimsoll_core::admit::Quota;
 use plimsoll_core::health::{Reason, State as Health};
+use plimsoll_core::probe::Path;
 use plimsoll_core::shedding::{Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::{Loads, Signal};
 use plimsoll_core::spill::{Locality, Standing};
 use plimsoll_core::{
-    BackendSnapshot, Criticality, LoadReport, LocalitySnapshot, ProbeCensus, ProbeCounts, Ratio, Rejection, Speed,
-    Timestamp,
+    BackendSnapshot, Criticality, LoadReport, LocalitySnapshot, ProbeCensus, ProbeCounts, ProbeSnapshot, Ratio,
+    Rejection, Speed, Timestamp,
 };
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -63,6 +64,7 @@ pub(crate) fn fleet() -> Still {
             report: (utilization > 0.0).then_some((Timestamp::from_nanos(99_000_000_000), load)),
             requests: 100,
             failures: 9,
+            probe: Some(ProbeSnapshot { path: Path::Works, is_inactive: true }),
             ..backend.snapshot
         };
         let counts = &mut backend.counts;
@@ -525,7 +527,8 @@ async fn backends_show_state_load_and_counts() {
         json!({
             "address": "127.0.0.1:1", "locality": "near", "state": "healthy", "reason": "check-passed", "since_s": 1.5, "in_flight": 3,
             "weight": 0.5, "qps": 100.0, "eps": 2.0, "utilization": 0.8, "report_age_s": 1.0, "speed": 1.5,
-            "latency_ms": 4.0, "error_share": 0.25, "requests": 100, "failures": 9, "connections": 2, "overrides": []
+            "latency_ms": 4.0, "error_share": 0.25, "requests": 100, "failures": 9, "connections": 2,
+            "probe": {"path": "works", "inactive": true}, "overrides": []
         })
     );
     assert_eq!(answer["backends"][3]["qps"], Value::Null, "what a backend does not report is not zero");

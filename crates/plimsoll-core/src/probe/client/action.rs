@@ -14,6 +14,18 @@ pub enum Path {
     Silent(SilenceCause),
 }
 
+impl Path {
+    /// The word for it in metrics and views.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Works => "works",
+            Self::Silent(cause) => cause.name(),
+        }
+    }
+}
+
 /// The reason for a silent path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SilenceCause {
