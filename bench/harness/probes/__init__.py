@@ -1,0 +1,1 @@
+"""Probes by UDP: lame ducks, the cost of idle backends, and networks that drop UDP."""
