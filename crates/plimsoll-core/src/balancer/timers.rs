@@ -25,6 +25,13 @@ impl Timers {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
+    /// Drops the earliest entries while they are outdated, so that nobody wakes up for them.
+    pub(super) fn drop_outdated(&mut self, is_outdated: impl Fn(Timestamp, BackendId) -> bool) {
+        while self.heap.peek().is_some_and(|Reverse((at, _, id))| is_outdated(*at, *id)) {
+            self.heap.pop();
+        }
+    }
+
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<BackendId> {
         if self.next()? > now {
             return None;

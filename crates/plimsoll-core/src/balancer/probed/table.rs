@@ -59,6 +59,12 @@ impl Probes {
             entry.scheduled = Some(at);
             self.timers.push(at, id);
         }
+        // Most queries are answered: an entry for the time-out of each would wake the client once more.
+        let entries = &self.entries;
+        self.timers.drop_outdated(|at, id| {
+            let entry = entries.get(id.slot()).and_then(Option::as_ref).filter(|entry| entry.id == id);
+            entry.is_none_or(|entry| entry.scheduled != Some(at))
+        });
     }
 
     pub(in crate::balancer) fn poll_timeout(&self) -> Option<Timestamp> {

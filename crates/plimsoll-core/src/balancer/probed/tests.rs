@@ -153,6 +153,19 @@ fn idle_backend_is_queried_and_not_checked() {
 }
 
 #[test]
+fn answered_query_causes_no_wake_up_for_its_time_out() {
+    let mut client = Client::idle();
+    for _ in 0..100 {
+        let queries = client.queries;
+        while client.queries == queries {
+            client.pass(1);
+        }
+        let next = client.balancer.probes.as_ref().unwrap().poll_timeout().unwrap();
+        assert!(next >= client.now + Duration::from_secs(14), "{:?} after {:?}", next, client.now);
+    }
+}
+
+#[test]
 fn pick_wakes_an_inactive_backend() {
     let mut client = Client::idle();
     client.request(0);
