@@ -17,8 +17,13 @@ def per_check(made: dict, key: str, baseline: dict | None) -> float | None:
     return (made[key] - idle) * made["seconds"] / made["checks"]
 
 
+def above_idle(made: dict, size: dict[str, dict]) -> float:
+    """Part of a core that probes or checks take."""
+    return (made["proxy_cpu_us_per_s"] - size[BASELINE]["proxy_cpu_us_per_s"]) / 1e6
+
+
 def summary(size: dict[str, dict]) -> dict[str, dict]:
-    """By contestant: µs of CPU a check. The proxy's own idle time is known for plimsoll alone, and tiny in HAProxy."""
+    """By contestant: µs of CPU a check. The idle CPU of HAProxy is not measured: it counts as a part of its checks."""
     baseline, made = size[BASELINE], {}
     for name, of in size.items():
         if name != BASELINE:
@@ -54,12 +59,13 @@ def missed(result: dict) -> list[str]:
         for role in ("proxy", "backend"):
             if (used := of[f"{role}_us"]) is None or used > GOAL_US:
                 found.append(f"cost, {count} backends: {used or 0:.1f} µs of {role} CPU a query, not {GOAL_US:g}")
-        share, goal = made["proxy_cpu_us_per_s"] / 1e6, GOAL_CORES.get(int(count))
+        share, goal = above_idle(made, size), GOAL_CORES.get(int(count))
         if goal and share > goal:
-            found.append(f"cost, {count} backends: {share:.3%} of a core, not {goal:.2%}")
-        # Those of the start are over by then.
-        if made["seconds"] >= TIME_WAIT_S and made["time_wait"]:
-            found.append(f"cost, {count} backends: {made['time_wait']} sockets in TIME_WAIT")
+            found.append(f"cost, {count} backends: {share:.3%} of a core above that of an idle proxy, not {goal:.2%}")
+        # Those of the start are over by then. One may be of the benchmark, which reads metrics of plimsoll, also without checks.
+        waiting = made["time_wait"] - size[BASELINE]["time_wait"]
+        if made["seconds"] >= TIME_WAIT_S and waiting > 0:
+            found.append(f"cost, {count} backends: {waiting} sockets in TIME_WAIT")
         if made["inactive"] != int(count):
             found.append(f"cost, {count} backends: {made['inactive']:.0f} inactive at the end")
         expected = int(count) * made["seconds"] / PROBE_INTERVAL_S
@@ -83,9 +89,11 @@ def report(result: dict) -> list[str]:
         "## Cost of idle backends",
         "",
         f"Over {result['seconds']:g} s without a request; a check every {INTERVAL_S} s, a query every {PROBE_INTERVAL_S} s. CPU is run time by the",
-        "kernel's scheduler. *Above idle* is the CPU above that of the same processes without checks, over checks or queries.",
+        "kernel's scheduler. *Above idle* is the CPU above that of the same processes without checks, over checks or queries;",
+        "that of HAProxy includes its idle CPU. Each process has one thread for its work.",
         f"All backends are {result['processes']} `plimsoll backend`, at a port each and many addresses: one responder answers an address",
         "200 times a second at most. So each query wakes a thread, as it does in a real fleet. Memory is anonymous, resident.",
+        "One socket in TIME_WAIT is that of the benchmark, which reads plimsoll's metrics before.",
         "",
     ]
     for count, size in result["sizes"].items():
