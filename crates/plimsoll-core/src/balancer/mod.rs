@@ -406,6 +406,7 @@ impl Balancer {
         observer: &mut impl Observe,
     ) {
         let Some(member) = self.members.get_mut(id) else { return };
+        member.last_success = None;
         let change = member.health.on_connect_failed(now, &self.config.backoff, rng);
         self.apply(now, id, change, observer);
     }
@@ -427,11 +428,14 @@ impl Balancer {
         rng: &mut impl Rng,
         observer: &mut impl Observe,
     ) {
+        let judged = self.judged(id, outcome);
         let Some(member) = self.members.get_mut(id) else { return };
-        if outcome == CheckOutcome::Passed {
-            member.last_success = Some(now);
+        match outcome {
+            CheckOutcome::Passed => member.last_success = Some(now),
+            CheckOutcome::NotServing | CheckOutcome::Failed | CheckOutcome::Unreachable => member.last_success = None,
+            CheckOutcome::NotMade => {}
         }
-        let change = member.health.on_check(now, outcome, &self.config.checks, &self.config.backoff, rng);
+        let change = member.health.on_check(now, judged, &self.config.checks, &self.config.backoff, rng);
         self.apply(now, id, change, observer);
         self.tell_prober_of_check(now, id, outcome, rng, observer);
     }
@@ -447,7 +451,6 @@ impl Balancer {
     pub fn undrain(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
         let Some(member) = self.members.get_mut(id) else { return };
         let change = member.health.undrain(now);
-        self.wake_after_drain(now, id);
         self.apply(now, id, change, observer);
     }
 
@@ -545,6 +548,9 @@ impl Balancer {
         let Some(Change { from, to, reason }) = change else { return };
         self.members.recount(id);
         self.next_spill = now;
+        if !matches!(to, State::Healthy | State::Ejected) && self.probes.is_some() {
+            self.wake_unhealthy(now, id);
+        }
         if to == State::Healthy {
             let first_healthy = *self.first_healthy.get_or_insert(now);
             let group = &mut self.groups[self.members.locality(id.slot() as u32)];

@@ -25,11 +25,19 @@ impl Timers {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Drops the earliest entries while they are outdated, so that nobody wakes up for them.
-    pub(super) fn drop_outdated(&mut self, is_outdated: impl Fn(Timestamp, BackendId) -> bool) {
-        while self.heap.peek().is_some_and(|Reverse((at, _, id))| is_outdated(*at, *id)) {
-            self.heap.pop();
-        }
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// The earliest entry.
+    pub(super) fn first(&self) -> Option<(Timestamp, BackendId)> {
+        self.heap.peek().map(|Reverse((at, _, id))| (*at, *id))
+    }
+
+    /// Removes the earliest entry.
+    pub(super) fn drop_first(&mut self) {
+        self.heap.pop();
     }
 
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<BackendId> {

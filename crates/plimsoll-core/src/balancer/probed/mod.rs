@@ -5,7 +5,7 @@
 //! answers and notices in.
 //!
 //! A backend is inactive only while it is healthy: checks of an unreachable one bring it back, and
-//! must not stop. A pick wakes it.
+//! must not stop. A pick wakes it, and so does any change to another state.
 
 mod census;
 mod table;
@@ -21,8 +21,11 @@ pub use census::{ProbeCensus, ProbeCounts, ProbeSnapshot};
 pub(super) use table::Probes;
 
 use super::Balancer;
-use crate::health::CheckOutcome;
-use crate::probe::{Action, Answer, Authenticity, Notice, Prober, ProberConfig, Purpose, Query, Traffic, Verdict};
+use super::members::Member;
+use crate::health::{CheckOutcome, State};
+use crate::probe::{
+    Action, Answer, Authenticity, Notice, Path, Prober, ProberConfig, Purpose, Query, Traffic, Verdict,
+};
 use crate::{BackendId, Event, Observe, Timestamp};
 
 impl Balancer {
@@ -48,7 +51,7 @@ impl Balancer {
             return;
         }
         let mut prober = Prober::new(port);
-        if member.is_healthy() {
+        if matches!(member.health.state(), State::Healthy | State::Ejected) {
             prober.on_connected(now);
         }
         probes.insert(id, prober);
@@ -192,8 +195,8 @@ impl Balancer {
         });
     }
 
-    /// An operator ended the drain of a backend: it needs a check, even if it was inactive.
-    pub(super) fn wake_after_drain(&mut self, now: Timestamp, id: BackendId) {
+    /// A backend is no longer healthy: it needs checks, even if it was inactive.
+    pub(super) fn wake_unhealthy(&mut self, now: Timestamp, id: BackendId) {
         let Some(probes) = &mut self.probes else { return };
         let config = probes.config;
         let replaces_checks = probes.tell(id, |prober| {
@@ -205,7 +208,15 @@ impl Balancer {
             if !replaces_checks {
                 member.health.end_pause();
             }
+            self.reschedule(id);
         }
+    }
+
+    /// The outcome of a check as probes let it count. A TCP check cannot see that a server wants no
+    /// requests, and one may have begun before the server said so.
+    pub(super) fn judged(&self, id: BackendId, outcome: CheckOutcome) -> CheckOutcome {
+        let wants_none = self.prober(id).is_some_and(|prober| prober.path() == Path::Works && prober.is_unready());
+        if outcome == CheckOutcome::Passed && wants_none { CheckOutcome::NotServing } else { outcome }
     }
 
     /// Returns whether the backend was probed.
@@ -235,8 +246,9 @@ impl Balancer {
         observer: &mut impl Observe,
         event: impl FnOnce(&mut Prober, &ProberConfig, &Traffic, &mut R, &mut Vec<Action>) -> T,
     ) -> Option<T> {
-        let probes = self.probes.as_mut()?;
-        let (config, member) = (probes.config, self.members.get(id)?);
+        let (probes, member) = (self.probes.as_mut()?, self.members.get(id)?);
+        probes.entry(id)?;
+        let config = probes.config;
         let traffic = Traffic {
             last_request: member.last_used,
             in_flight: member.active,
@@ -244,15 +256,20 @@ impl Balancer {
             last_success: member.last_success.filter(|_| member.is_healthy()),
         };
         let mut actions = core::mem::take(&mut probes.actions);
-        let (result, is_inactive) = probes.tell(id, |prober| {
+        let told = probes.tell(id, |prober| {
             let result = event(prober, &config, &traffic, rng, &mut actions);
-            (result, prober.is_inactive())
-        })?;
+            (result, prober.is_inactive(), prober.is_unready())
+        });
+        let (result, is_inactive, is_unready) = told?;
         if let Some(member) = self.members.get_mut(id) {
             member.is_inactive = is_inactive;
         }
         for action in actions.drain(..) {
             self.act(now, id, action, rng, observer);
+        }
+        if is_unready && self.members.get(id).is_some_and(Member::is_healthy) {
+            // A connection or check that began earlier may have healed it.
+            self.on_unready(now, id, observer);
         }
         if let Some(probes) = &mut self.probes {
             probes.actions = actions;

@@ -15,6 +15,17 @@ pub(super) struct Entry {
     pub(super) scheduled: Option<Timestamp>,
 }
 
+/// Wake-ups are at multiples of this time: queries of thousands of backends share them. A query is
+/// late by as much, and checks resume after 3.3 s of silence.
+const GRID_NANOS: u64 = 100_000_000;
+
+impl Entry {
+    fn wake_at(&self) -> Option<Timestamp> {
+        let at = self.prober.poll_timeout()?.as_nanos();
+        Some(Timestamp::from_nanos(at.div_ceil(GRID_NANOS).saturating_mul(GRID_NANOS)))
+    }
+}
+
 /// The probers of all backends.
 #[derive(Clone, Debug)]
 pub(in crate::balancer) struct Probes {
@@ -52,23 +63,49 @@ impl Probes {
         self.entries.get_mut(id.slot())?.as_mut().filter(|entry| entry.id == id)
     }
 
+    /// Sees to it that the prober wakes up in time.
     pub(super) fn reschedule(&mut self, id: BackendId) {
         let Some(entry) = self.entry_mut(id) else { return };
-        let at = entry.prober.poll_timeout();
-        if let Some(at) = at.filter(|_| at != entry.scheduled) {
+        // A later time needs no entry now: the present one is moved when it comes first.
+        if let Some(at) = entry.wake_at()
+            && entry.scheduled.is_none_or(|scheduled| at < scheduled)
+        {
             entry.scheduled = Some(at);
             self.timers.push(at, id);
         }
-        // Most queries are answered: an entry for the time-out of each would wake the client once more.
-        let entries = &self.entries;
-        self.timers.drop_outdated(|at, id| {
-            let entry = entries.get(id.slot()).and_then(Option::as_ref).filter(|entry| entry.id == id);
-            entry.is_none_or(|entry| entry.scheduled != Some(at))
-        });
+        self.settle();
+    }
+
+    /// Moves the earliest entries to the present times of their probers. Most queries are answered,
+    /// and an entry for the time-out of each would wake the client once more.
+    fn settle(&mut self) {
+        while let Some((at, id)) = self.timers.first() {
+            let entry = self.entry_mut(id).filter(|entry| entry.scheduled == Some(at));
+            let next = match entry {
+                None => None,
+                Some(entry) => {
+                    let next = entry.wake_at();
+                    if next.is_some_and(|next| next <= at) {
+                        return;
+                    }
+                    entry.scheduled = next;
+                    next
+                }
+            };
+            self.timers.drop_first();
+            if let Some(next) = next {
+                self.timers.push(next, id);
+            }
+        }
     }
 
     pub(in crate::balancer) fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next().map(|at| at.max(self.pacer.ready_at(1)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn wake_ups(&self) -> usize {
+        self.timers.len()
     }
 
     /// Begins to probe a backend.
@@ -91,16 +128,14 @@ impl Probes {
 
     /// The next backend whose prober has work at `now`, if the pace permits a query.
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<BackendId> {
-        while self.pacer.is_ready(now) {
-            let id = self.timers.pop_due(now)?;
-            // Others were rescheduled since, by an entry of their own.
-            if let Some(entry) = self.entry_mut(id).filter(|entry| entry.scheduled.is_some_and(|at| at <= now)) {
-                entry.scheduled = None;
-                self.pacer.take(now, 1);
-                return Some(id);
-            }
+        self.settle();
+        if !self.pacer.is_ready(now) {
+            return None;
         }
-        None
+        let id = self.timers.pop_due(now)?;
+        self.entry_mut(id)?.scheduled = None;
+        self.pacer.take(now, 1);
+        Some(id)
     }
 
     /// Gives an event to a prober, and counts the backend under its new path.

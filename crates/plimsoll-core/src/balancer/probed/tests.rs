@@ -344,8 +344,69 @@ fn picks_of_prequal_query_backends_without_recent_news() {
     let mut asked = 0;
     for _ in 0..100 {
         assert!(matches!(balancer.pick(now, &mut rng), Pick::Backend(_)));
-        assert!(usize::from(balancer.has_queries()) <= 1);
-        asked += answer_all(&mut balancer, now, &mut rng);
+        let of_pick = answer_all(&mut balancer, now, &mut rng);
+        assert!(of_pick <= 1, "{of_pick}");
+        asked += of_pick;
     }
     assert_eq!(asked, 10, "each once: then all have news");
+}
+
+/// The connections of a pool may outlive the change to inactive, and open another one.
+#[test]
+fn failed_connection_to_an_inactive_backend_brings_checks_back() {
+    let mut client = Client::idle();
+    let Client { balancer, id, rng, now, .. } = &mut client;
+    balancer.on_connect_failed(*now, *id, rng, &mut ());
+    assert_eq!((client.state(), client.probe().is_inactive), (State::Refusing, false));
+    client.pass(10);
+    assert_eq!(client.state(), State::Healthy);
+}
+
+#[test]
+fn check_that_began_before_and_failed_brings_checks_back() {
+    for (outcome, state) in [(CheckOutcome::Unreachable, State::Refusing), (CheckOutcome::NotServing, State::LameDuck)]
+    {
+        let mut client = Client::idle();
+        let Client { balancer, id, rng, now, .. } = &mut client;
+        balancer.on_check(*now, *id, outcome, rng, &mut ());
+        assert_eq!((client.state(), client.probe().is_inactive), (state, false));
+        client.pass(10);
+        assert_eq!(client.state(), State::Healthy, "{outcome:?}");
+    }
+}
+
+#[test]
+fn backend_with_failing_checks_does_not_become_inactive() {
+    let mut client = Client::new();
+    client.pass(29);
+    let checks = client.checks;
+    let Client { balancer, id, rng, now, .. } = &mut client;
+    balancer.on_check(*now, *id, CheckOutcome::Failed, rng, &mut ());
+    client.pass(2);
+    assert_eq!(client.checks, checks, "seed 1: the next check comes later");
+    assert_eq!((client.state(), client.probe().is_inactive), (State::Healthy, false));
+    client.pass(60);
+    assert!(client.probe().is_inactive, "after a passed one");
+}
+
+#[test]
+fn check_that_began_before_a_notice_does_not_end_the_lame_duck() {
+    let mut client = Client::idle();
+    client.notice(2, ServerState::LameDuck);
+    client.server = Some((instance(7), ServerState::LameDuck));
+    let Client { balancer, id, rng, now, .. } = &mut client;
+    balancer.on_check(*now, *id, CheckOutcome::Passed, rng, &mut ());
+    assert_eq!(client.state(), State::LameDuck);
+    client.pass(20);
+    assert_eq!(client.state(), State::LameDuck);
+}
+
+#[test]
+fn wake_ups_are_no_more_than_backends_after_thousands_of_queries() {
+    let mut client = Client::idle();
+    for _ in 0..1_000 {
+        client.request(0);
+        client.pass(1);
+    }
+    assert!(client.balancer.probes.as_ref().unwrap().wake_ups() <= 2);
 }

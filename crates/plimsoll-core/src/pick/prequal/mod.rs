@@ -303,7 +303,11 @@ impl Policy for Prequal {
         let chosen = match self.config.source {
             ProbeSource::Live => return self.choose_probed(view, rng),
             ProbeSource::Responses => None,
-            ProbeSource::Frugal => self.choose_heard(view, rng),
+            ProbeSource::Frugal => {
+                // Draws that were not needed before are none for this pick.
+                self.probes_due = self.probes_due.min(self.config.probes_per_pick);
+                self.choose_heard(view, rng)
+            }
         };
         match chosen {
             Some(slot) => slot,

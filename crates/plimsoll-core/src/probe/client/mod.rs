@@ -282,6 +282,7 @@ impl Prober {
             self.seq = notice.seq.get();
             self.last_heard = now;
             self.losses = 0;
+            self.awaits_check = None;
             self.watching_checks(actions, |prober, actions| prober.apply(now, notice.state, false, actions));
             self.schedule(now, config.interval, rng);
             return Verdict::Believed;

@@ -15,7 +15,8 @@ use crate::probe::message::{Answer, ServerState};
 
 impl Prober {
     /// Whether the server said that it wants no requests.
-    pub(super) fn is_unready(&self) -> bool {
+    #[must_use]
+    pub fn is_unready(&self) -> bool {
         self.server.is_some_and(|state| state != ServerState::Healthy)
     }
 
@@ -219,6 +220,7 @@ impl Prober {
         self.losses = 0;
         self.sent = None;
         self.due = None;
+        self.not_before = Timestamp::ZERO;
         self.ask_again = false;
     }
 }
