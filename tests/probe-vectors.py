@@ -169,6 +169,13 @@ def cookie(secret: bytes, address: str, port: int, instance: int, hour: int) -> 
             "cookie": hexed(max(int.from_bytes(mac[:8]), 1))}
 
 
+def handed(seed: bytes) -> dict:
+    instance = max(int.from_bytes(hashlib.sha256(seed).digest()[:8], "big"), 1)
+    return {"seed": seed.hex(), "instance": hexed(instance), "secret": described(DERIVED),
+            "request": f'seed="{seed.hex()}"',
+            "answer": f'id={DERIVED["id"]}, secret="{key_of(DERIVED, instance).hex()}"'}
+
+
 def vectors() -> dict:
     load = (12, 3400, 0.75, 1250.5, 2.0)
     return {
@@ -203,6 +210,7 @@ def vectors() -> dict:
         "invalid": invalids(),
         "derived": {"secret": DERIVED["secret"].hex(), "client": hexed(CLIENT),
                     "key": key_of(DERIVED, CLIENT).hex()},
+        "handed": [handed(bytes(16)), handed(bytes(range(0xF0, 0x100)))],
         "cookies": [
             cookie(bytes(range(32)), "192.0.2.7", 40000, CLIENT, 0),
             cookie(bytes(range(32)), "192.0.2.7", 40000, CLIENT, 495_000),

@@ -197,6 +197,29 @@ async fn load_reports_are_read_and_go_no_further() {
 }
 
 #[tokio::test]
+async fn keys_of_probes_go_no_further_either_way() {
+    for protocol in ["http1", "http2"] {
+        let backend = Backend::start(|request| async move {
+            let is_seen = request.headers().contains_key("x-plimsoll-probe-key");
+            let response = Response::builder().header("x-plimsoll-probe-key", "id=1, secret=\"00\"");
+            response.body(full(format!("request has it: {is_seen}"))).unwrap()
+        })
+        .await;
+        let proxy = start(&config(backend.address, "", &format!("protocol = \"{protocol}\""))).await;
+        let mut client = Raw::to(address_of(&proxy, "main")).await;
+        let answer = client.ask("GET / HTTP/1.1\r\nhost: a\r\nX-Plimsoll-Probe-Key: seed=\"00\"\r\n\r\n").await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "request has it: false"));
+        assert!(!answer.head.to_ascii_lowercase().contains("probe-key"), "{}", answer.head);
+        let (mut two, _ended) = http2::<Empty<Bytes>>(address_of(&proxy, "main")).await;
+        let request = Request::get("http://a/").header("x-plimsoll-probe-key", "seed=\"00\"");
+        let response = soon(two.send_request(request.body(Empty::new()).unwrap())).await.unwrap();
+        assert!(!response.headers().contains_key("x-plimsoll-probe-key"));
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "request has it: false");
+    }
+}
+
+#[tokio::test]
 async fn trailers_of_requests_pass_between_all_protocols() {
     let backend = Backend::echo().await;
     for protocol in ["http1", "http2"] {

@@ -18,6 +18,10 @@ pub const X_PLIMSOLL_COST_US: HeaderName = HeaderName::from_static("x-plimsoll-c
 /// reason=overloaded`.
 pub const X_PLIMSOLL_DEGRADED: HeaderName = HeaderName::from_static("x-plimsoll-degraded");
 
+/// Requests the key of a client's probes in a health check, and hands it out in the answer: see
+/// [`crate::probe::Seed`]. A proxy never forwards it.
+pub const X_PLIMSOLL_PROBE_KEY: HeaderName = HeaderName::from_static("x-plimsoll-probe-key");
+
 /// The code of a finished RPC, in decimal: see [`crate::grpc::Code`].
 pub const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 

@@ -9,11 +9,12 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use crate::headers::X_PLIMSOLL_PROBE_KEY;
 use crate::orca;
 
 /// Fields that concern one connection, whether or not `Connection` names them. Those after [`FOR_RESPONSES`] may stand in a
 /// response without concerning its connection.
-const LISTED: [HeaderName; 9] = [
+const LISTED: [HeaderName; 10] = [
     header::CONNECTION,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
@@ -22,13 +23,15 @@ const LISTED: [HeaderName; 9] = [
     header::PROXY_AUTHENTICATE,
     // A client's wish for HTTP/2, with which a backend might agree.
     HeaderName::from_static("http2-settings"),
+    // A secret between a health check and the server that answers it.
+    X_PLIMSOLL_PROBE_KEY,
     header::PROXY_AUTHORIZATION,
     header::TE,
 ];
-const FOR_RESPONSES: usize = 7;
+const FOR_RESPONSES: usize = 8;
 const CONNECTION: u16 = 1;
 const TRANSFER_ENCODING: u16 = 1 << 1;
-const TE: u16 = 1 << 8;
+const TE: u16 = 1 << 9;
 
 /// Removes the hop-by-hop fields of a request.
 pub fn strip_request(headers: &mut HeaderMap) {
@@ -66,7 +69,8 @@ impl Found {
                 "proxy-connection" => 1 << 4,
                 "proxy-authenticate" => 1 << 5,
                 "http2-settings" => 1 << 6,
-                "proxy-authorization" => 1 << 7,
+                "x-plimsoll-probe-key" => 1 << 7,
+                "proxy-authorization" => 1 << 8,
                 "te" => TE,
                 "cookie" => {
                     found.cookies = true;
@@ -222,6 +226,7 @@ mod tests {
             ("keep-alive", "timeout=5"),
             ("proxy-connection", "keep-alive"),
             ("proxy-authorization", "secret"),
+            ("x-plimsoll-probe-key", "seed=\"00\""),
             ("transfer-encoding", "chunked"),
             ("upgrade", "websocket"),
             ("x-end-to-end", "3"),
@@ -282,6 +287,7 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("endpoint-load-metrics", "TEXT named_metrics.plimsoll.lame_duck=1"),
             ("endpoint-load-metrics-bin", "AA=="),
+            ("x-plimsoll-probe-key", "id=1, secret=\"00\""),
             ("te", "a field like any other"),
             ("etag", "1"),
         ]);

@@ -7,12 +7,16 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderValue};
 use plimsoll_core::LoadReport;
 use plimsoll_core::probe::{
     Answer, AnswerState, Authenticity, COOKIE_MESSAGE, CookieSecret as _, Instance, Notice, Purpose, Query,
     ServerState, VERSION,
 };
-use plimsoll_wire::probe::{CookieKey, Fault, Key, KeyFault, Keyring, LENGTH, MAX_LENGTH, Message, decode, encode};
+use plimsoll_wire::headers::X_PLIMSOLL_PROBE_KEY;
+use plimsoll_wire::probe::{
+    ClientKey, CookieKey, Fault, Key, KeyFault, Keyring, LENGTH, MAX_LENGTH, Message, Seed, decode, encode,
+};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -354,6 +358,39 @@ fn shared() -> Keyring {
     Keyring::default().with_shared(Key::new(1, b"0123456789abcdef").unwrap()).unwrap()
 }
 
+fn handing(value: &str) -> HeaderMap {
+    [(X_PLIMSOLL_PROBE_KEY, HeaderValue::from_str(value).unwrap())].into_iter().collect()
+}
+
+#[test]
+fn handed_keys_have_the_text_and_the_instance_of_the_vectors() {
+    for vector in vectors()["handed"].as_array().unwrap() {
+        let (request, answer) = (vector["request"].as_str().unwrap(), vector["answer"].as_str().unwrap());
+        let seed = Seed::read(&handing(request)).unwrap().unwrap();
+        assert_eq!(seed, Seed::new(bytes(&vector["seed"]).try_into().unwrap()));
+        assert_eq!(
+            (seed.instance(), seed.to_header_value()),
+            (instance(&vector["instance"]), request.parse().unwrap())
+        );
+        let key = keyring(&vector["secret"]).client_key(seed.instance()).unwrap();
+        assert_eq!(key.to_header_value(), answer);
+        assert_eq!(ClientKey::read(&handing(answer)), Some(Ok(key)));
+    }
+}
+
+#[test]
+fn client_and_responder_understand_each_other_by_a_handed_key() {
+    let seed = Seed::new([9; 16]);
+    let responder = Keyring::default().with_derived(Key::new(200, &[3; 32]).unwrap()).unwrap();
+    let client = Keyring::default().with_shared(responder.client_key(seed.instance()).unwrap().key()).unwrap();
+    let ask = |instance| {
+        let datagram = encode(&Message::Query(query(instance)), &client, 200, instance).unwrap();
+        decode(&datagram, &responder, None).map(|received| received.message)
+    };
+    assert!(ask(seed.instance()).is_ok());
+    assert_eq!(ask(Seed::new([8; 16]).instance()), Err(Fault::Mac), "the key of one client is of no use to another");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -373,6 +410,22 @@ proptest! {
         datagram[at / 8] ^= 1 << (at % 8);
         if let Ok(received) = decode(&datagram, &shared(), reader(&message, client)) {
             prop_assert_eq!(received.authenticity, Authenticity::Forged);
+        }
+    }
+
+    #[test]
+    fn no_key_header_panics(
+        head in prop::sample::select(vec!["", "seed=\"", "id=", "id=7, secret=\""]),
+        rest in "[0-9a-f]{0,70}[\"a-z =,]{0,3}",
+    ) {
+        let headers = handing(&format!("{head}{rest}"));
+        let text = &headers[X_PLIMSOLL_PROBE_KEY];
+        // Each value has one reading, and each reading one form.
+        if let Some(Ok(seed)) = Seed::read(&headers) {
+            prop_assert_eq!(&seed.to_header_value(), text);
+        }
+        if let Some(Ok(key)) = ClientKey::read(&headers) {
+            prop_assert_eq!(&key.to_header_value(), text);
         }
     }
 

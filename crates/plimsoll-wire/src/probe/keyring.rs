@@ -41,6 +41,10 @@ impl Key {
         }
     }
 
+    pub(super) fn id(&self) -> NonZeroU8 {
+        self.id
+    }
+
     /// The secret of one client's key, to hand out: `HMAC(secret, instance)`.
     #[must_use]
     pub fn derived_secret(&self, client: Instance) -> [u8; 32] {
@@ -108,12 +112,21 @@ impl Keyring {
         self.with(Entry::Shared(key))
     }
 
-    /// Adds a secret of a responder, which each client's key is derived from.
+    /// Adds a secret of a responder, which each client's key is derived from. The first one is handed
+    /// out; both are accepted.
     ///
     /// # Errors
     /// If there are two, or one has the same id.
     pub fn with_derived(self, secret: Key) -> Result<Self, KeyFault> {
         self.with(Entry::Derived(secret))
+    }
+
+    /// The first secret that clients' keys are derived from.
+    pub(super) fn first_secret(&self) -> Option<&Key> {
+        self.entries.iter().flatten().find_map(|entry| match entry {
+            Entry::Derived(secret) => Some(secret),
+            Entry::Shared(_) => None,
+        })
     }
 
     fn with(mut self, entry: Entry) -> Result<Self, KeyFault> {

@@ -27,11 +27,13 @@
 //! are zero.
 
 mod fields;
+mod key_header;
 mod keyring;
 mod mac;
 
 use plimsoll_core::probe::{Answer, AnswerState, Authenticity, Instance, Notice, Purpose, Query, ServerState, VERSION};
 
+pub use key_header::{ClientKey, MalformedKeyHeader, Seed};
 pub use keyring::{Key, KeyFault, Keyring};
 pub use mac::CookieKey;
 
