@@ -19,7 +19,7 @@ mod message;
 mod pacer;
 mod responder;
 
-pub use client::{ANSWER_TIMEOUT, Action, Path, Prober, ProberConfig, SilenceCause, Traffic, Verdict};
+pub use client::{ANSWER_TIMEOUT, Action, KeySource, Path, Prober, ProberConfig, SilenceCause, Traffic, Verdict};
 pub use frugal::FrugalProbes;
 pub use latency_by_load::LatencyByLoad;
 pub use message::{Answer, AnswerState, Authenticity, Instance, Notice, Peer, Purpose, Query, ServerState, VERSION};

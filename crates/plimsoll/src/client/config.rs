@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use plimsoll_core::BalancerConfig;
-use plimsoll_core::probe::{Instance, ProberConfig};
+use plimsoll_core::probe::{Instance, KeySource, ProberConfig};
 use plimsoll_core::retry::hedge::HedgeConfig;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
 use plimsoll_core::subset::{self, Client, MissingInput, Numbering, SubsetConfig};
@@ -86,6 +86,7 @@ impl ProbeConfig {
             interval: self.interval,
             lease_s: u16::try_from(lease).unwrap_or(u16::MAX).max(1),
             inactive_after: Some(pool.inactive_after),
+            keys: KeySource::Fixed,
         }
     }
 }

@@ -126,6 +126,12 @@ impl Balancer {
         });
     }
 
+    /// A check brought a key that this backend did not have before. Call it before
+    /// [`Balancer::on_check`].
+    pub fn on_new_probe_key(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Rng, observer: &mut impl Observe) {
+        self.on_probed(now, id, rng, observer, |prober, _, _, _, actions| prober.on_new_key(now, actions));
+    }
+
     /// The machine of this backend answered a query with a closed UDP port.
     pub fn on_query_refused(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Rng, observer: &mut impl Observe) {
         self.count(|counts| counts.refused += 1);

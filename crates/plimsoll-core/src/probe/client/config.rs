@@ -5,6 +5,17 @@ use core::time::Duration;
 use super::super::message::Instance;
 use crate::Timestamp;
 
+/// The source of the keys of a client's probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeySource {
+    /// They are fixed, or none is needed.
+    #[default]
+    Fixed,
+    /// Checks bring them. A process that has restarted has another key, and cannot be understood before
+    /// a check.
+    Checks,
+}
+
 /// The settings of a client's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProberConfig {
@@ -16,6 +27,8 @@ pub struct ProberConfig {
     pub lease_s: u16,
     /// Time without a request after which a backend is inactive; `None` for never.
     pub inactive_after: Option<Duration>,
+    /// The source of the keys.
+    pub keys: KeySource,
 }
 
 impl ProberConfig {
@@ -27,7 +40,13 @@ impl ProberConfig {
     /// The default settings of this client.
     #[must_use]
     pub fn new(instance: Instance) -> Self {
-        Self { instance, interval: Self::DEFAULT_INTERVAL, lease_s: Self::DEFAULT_LEASE_S, inactive_after: None }
+        Self {
+            instance,
+            interval: Self::DEFAULT_INTERVAL,
+            lease_s: Self::DEFAULT_LEASE_S,
+            inactive_after: None,
+            keys: KeySource::Fixed,
+        }
     }
 }
 

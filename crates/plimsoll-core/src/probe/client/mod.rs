@@ -16,6 +16,10 @@
 //! 4. *Lame duck* (or starting): no new requests, a query every second. A healthy answer of the same
 //!    process causes a check; another process or a refused port means that the process ended.
 //! 5. Answers carry load reports.
+//! 6. *Keys by checks* ([`KeySource::Checks`]): a new key means that the process restarted, or changed
+//!    its secret. Earlier losses do not count, and a query follows at once, on a silent path as well.
+//!    Each three losses of a lame duck cause a check, which finds the process in its place. It is no
+//!    TCP check, which would take a lame duck for healthy: those bring no keys.
 //!
 //! **Silence is never evidence.** Firewalls drop UDP, so the loss of queries alone changes no
 //! backend: it ends the use of probes. A lame duck that falls silent for 30 seconds goes back to the
@@ -45,7 +49,7 @@ use core::time::Duration;
 use rand_core::Rng;
 
 pub use action::{Action, Path, SilenceCause, Verdict};
-pub use config::{ProberConfig, Traffic};
+pub use config::{KeySource, ProberConfig, Traffic};
 
 use super::message::{Answer, AnswerState, Authenticity, Notice, Purpose, Query, ServerState, VERSION};
 use crate::gcra::Due;
@@ -323,6 +327,22 @@ impl Prober {
             }
             (None, CheckOutcome::Passed) => prober.on_connected(now),
             _ => {}
+        });
+    }
+
+    /// A check brought a key that this backend did not have before. Pass its outcome to
+    /// [`Prober::on_check`] afterwards.
+    pub fn on_new_key(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        self.watching_checks(actions, |prober, _| {
+            if matches!(prober.path, Path::Silent(_)) {
+                // One query tells whether the key was the reason.
+                prober.sent = None;
+            } else {
+                prober.forget();
+                prober.checked_since = now;
+            }
+            prober.not_before = Timestamp::ZERO;
+            prober.due = Some(now);
         });
     }
 

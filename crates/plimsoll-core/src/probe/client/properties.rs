@@ -49,6 +49,8 @@ enum Step {
     Request,
     /// The outcome of a check.
     Check(bool),
+    /// A check passes and brings another key.
+    NewKey,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -65,6 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Success),
         1 => Just(Step::Request),
         1 => any::<bool>().prop_map(Step::Check),
+        1 => Just(Step::NewKey),
     ]
 }
 
@@ -109,8 +112,11 @@ fn peer() -> Peer {
 
 impl World {
     fn new() -> Self {
-        let config =
-            ProberConfig { inactive_after: Some(Duration::from_secs(30)), ..ProberConfig::new(peer().instance) };
+        let config = ProberConfig {
+            inactive_after: Some(Duration::from_secs(30)),
+            keys: KeySource::Checks,
+            ..ProberConfig::new(peer().instance)
+        };
         let now = Timestamp::from_origin(Duration::from_secs(10));
         let mut prober = Prober::new(PORT);
         prober.on_connected(now);
@@ -225,6 +231,10 @@ impl World {
             Step::Check(passes) => {
                 let outcome = if *passes { CheckOutcome::Passed } else { CheckOutcome::Unreachable };
                 self.prober.on_check(self.now, outcome, &mut self.rng, &mut self.actions);
+            }
+            Step::NewKey => {
+                self.prober.on_new_key(self.now, &mut self.actions);
+                self.prober.on_check(self.now, CheckOutcome::Passed, &mut self.rng, &mut self.actions);
             }
         }
         if !matches!(step, Step::Wait(_)) {

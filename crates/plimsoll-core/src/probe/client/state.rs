@@ -7,8 +7,9 @@ use rand_core::Rng;
 
 use super::instances::Sender;
 use super::{
-    Action, CAUSED_PER_SECOND, FIRST_SILENT_INTERVAL, LAME_DUCK_INTERVAL, LAME_DUCK_SILENCE, LOGGED_AGAIN_AFTER,
-    MAX_LOSSES, MAX_MIN_DELAY, Path, Prober, ProberConfig, SILENT_INTERVAL, SilenceCause, Traffic, jittered,
+    Action, CAUSED_PER_SECOND, FIRST_SILENT_INTERVAL, KeySource, LAME_DUCK_INTERVAL, LAME_DUCK_SILENCE,
+    LOGGED_AGAIN_AFTER, MAX_LOSSES, MAX_MIN_DELAY, Path, Prober, ProberConfig, SILENT_INTERVAL, SilenceCause, Traffic,
+    jittered,
 };
 use crate::Timestamp;
 use crate::probe::message::{Answer, ServerState};
@@ -41,6 +42,8 @@ impl Prober {
             self.due = Some(now);
             if now.since(self.last_heard) >= LAME_DUCK_SILENCE {
                 self.fall_silent(now, SilenceCause::NoAnswer, rng, actions);
+            } else if config.keys == KeySource::Checks && self.losses.is_multiple_of(MAX_LOSSES) {
+                actions.push(Action::CheckNow);
             }
         } else if self.losses < MAX_LOSSES {
             self.due = Some(now);

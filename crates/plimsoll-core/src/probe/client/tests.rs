@@ -157,6 +157,10 @@ impl Client {
         self.prober.on_check(self.now, outcome, &mut self.rng, &mut self.actions);
     }
 
+    fn new_key(&mut self) {
+        self.prober.on_new_key(self.now, &mut self.actions);
+    }
+
     /// Loses the answers to queries in a row.
     fn lose(&mut self, losses: usize) {
         for _ in 0..losses {
@@ -661,4 +665,78 @@ fn live_probe_is_sent_only_where_the_path_works_and_none_is_outstanding() {
     let query = client.sent().unwrap();
     client.answer(&query, 1, 1, ServerState::Healthy);
     assert!(ask(&mut client));
+}
+
+fn with_keys_by_checks(mut client: Client) -> Client {
+    client.config.keys = KeySource::Checks;
+    client
+}
+
+#[test]
+fn restarted_process_is_known_by_its_key_while_inactive() {
+    let mut client = with_keys_by_checks(Client::inactive());
+    client.next_query();
+    let began = client.now;
+    while !client.actions.contains(&Action::CheckNow) {
+        client.step();
+    }
+    assert_eq!(client.now.since(began), 3 * ANSWER_TIMEOUT);
+    client.take();
+    client.new_key();
+    client.check(CheckOutcome::Passed);
+    client.traffic.last_success = Some(client.now);
+    assert_eq!(client.news(), [Action::ResumeChecks], "no line about silence");
+    client.poll();
+    let query = client.sent().expect("a query at once");
+    client.answer(&query, 2, 1, ServerState::Healthy);
+    client.poll();
+    assert_eq!((client.prober.path(), client.prober.is_inactive()), (Path::Works, true));
+}
+
+#[test]
+fn new_key_has_a_silent_path_queried_at_once_and_once() {
+    let mut client = Client::working();
+    client.next_query();
+    client.refuse();
+    client.take();
+    client.new_key();
+    client.poll();
+    let query = client.sent().expect("a query at once");
+    client.lose(1);
+    let wait = client.prober.poll_timeout().unwrap().since(client.now);
+    assert!(wait > Duration::from_secs(15), "{wait:?}");
+    assert_eq!(client.prober.path(), Path::Silent(SilenceCause::Refused));
+    assert_eq!(client.answer(&query, 1, 1, ServerState::Healthy), Verdict::Doubted, "late");
+
+    client.new_key();
+    client.answer_next(1, 1, ServerState::Healthy);
+    assert_eq!(client.prober.path(), Path::Works);
+}
+
+#[test]
+fn new_key_ends_the_delay_that_the_former_process_asked_for() {
+    let mut client = Client::working();
+    let query = client.next_query();
+    let min_delay = Duration::from_secs(60);
+    client.on_answer(&Answer { min_delay, ..Client::reply(&query, 1, 1, ServerState::Healthy) });
+    client.new_key();
+    assert_eq!(client.prober.poll_timeout(), Some(client.now));
+}
+
+#[test]
+fn silent_lame_duck_is_checked_after_three_losses_if_checks_bring_keys() {
+    let mut fixed = Client::lame_duck();
+    fixed.lose(5);
+    assert_eq!(fixed.news(), []);
+
+    let mut client = with_keys_by_checks(Client::lame_duck());
+    client.lose(6);
+    assert_eq!(client.news(), [Action::CheckNow; 2]);
+    client.check(CheckOutcome::NotServing);
+    assert!(client.prober.replaces_checks(), "still a lame duck");
+    client.new_key();
+    client.check(CheckOutcome::Passed);
+    assert_eq!((client.prober.server(), client.news()), (None, vec![Action::ResumeChecks]));
+    client.answer_next(2, 1, ServerState::Healthy);
+    assert_eq!(client.news(), []);
 }
