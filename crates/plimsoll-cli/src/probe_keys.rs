@@ -12,7 +12,7 @@ use crate::exit::Problem;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Keys of probes by UDP, a line each: ID HEX. Without them probes are answered at loopback alone
+    /// Keys of probes by UDP, a line each: ID HEX. Without them, probes at loopback need no key
     #[arg(long, value_name = "FILE")]
     probe_keys: Option<PathBuf>,
 }

@@ -5,7 +5,7 @@
 mod support;
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,10 +15,13 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use plimsoll::client::{Check, Client, Cluster, ClusterConfig, ProbeConfig};
-use plimsoll::probe::{Keyring, ProbeKeys, QueryLimits, Responder, ResponderSettings, read_keys};
+use plimsoll::probe::{Keyring, ProbeKeys, QueryLimits, Responder, ResponderSettings, hand_out_keys, read_keys};
 use plimsoll::server::{DrainConfig, Lifecycle, ServeConfig, ServerLayer, serve};
 use plimsoll_core::health::State;
 use plimsoll_core::probe::SilenceCause;
+use plimsoll_wire::headers::X_PLIMSOLL_PROBE_KEY;
+use plimsoll_wire::probe::{ClientKey, Seed};
+use plimsoll_wire::{grpc, health};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -44,7 +47,7 @@ impl Server {
         let milliseconds = Duration::from_millis;
         let mut config = ServeConfig::default();
         config.drain = DrainConfig { quiet: milliseconds(20), announce: milliseconds(400), drain: milliseconds(5000) };
-        let layer = ServerLayer::builder(lifecycle.clone()).admission(None).build();
+        let layer = ServerLayer::builder(lifecycle.clone()).admission(None).readiness_path("/readyz").build();
         let responder = keyring.map(|keyring| {
             let settings = ResponderSettings { ports: vec![address.port()], keyring, limits: QueryLimits::default() };
             layer.answer_probes(vec![UdpSocket::bind(address).unwrap()], settings).unwrap()
@@ -60,6 +63,24 @@ impl Server {
         });
         Self { address, lifecycle, connections, responder, task }
     }
+
+    /// A server beyond loopback, if this machine has such an address, that hands out keys.
+    async fn with_handed_keys() -> Self {
+        Self::start(&SocketAddr::new(own_address(), 0).to_string(), Some(handed())).await
+    }
+}
+
+fn handed() -> Keyring {
+    hand_out_keys(Keyring::default()).unwrap()
+}
+
+/// An address of this machine. Nothing is sent to find it.
+fn own_address() -> IpAddr {
+    let route = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    route.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
 }
 
 fn config(keys: Option<ProbeKeys>) -> ClusterConfig {
@@ -200,4 +221,48 @@ async fn lame_duck_answer(backend: &UdpSocket) -> ([u8; 80], SocketAddr) {
     answer[26..40].fill(0);
     answer[31] = 1;
     (answer, client)
+}
+
+#[tokio::test]
+async fn health_checks_alone_hand_out_keys() {
+    let server = Server::with_handed_keys().await;
+    let cluster = Cluster::new("test", ClusterConfig::default(), [server.address]);
+    tokio::spawn(cluster.run());
+    let client = Client::<Full<Bytes>>::new(&cluster);
+    let seed = Seed::new([7; 16]);
+    let check = grpc::frame(&health::HealthCheckRequest::default());
+    let ask = async |method: &str, path: &str, value: Option<&str>| {
+        let is_grpc = path.starts_with("/grpc");
+        let mut request = Request::builder().method(method).uri(format!("http://any{path}"));
+        if is_grpc {
+            request = request.header("content-type", "application/grpc");
+        }
+        if let Some(value) = value {
+            request = request.header(X_PLIMSOLL_PROBE_KEY, value);
+        }
+        let body = if is_grpc { check.clone() } else { Bytes::new() };
+        let response = client.send(request.body(Full::new(body)).unwrap()).await.unwrap();
+        ClientKey::read(response.headers())
+    };
+    let value = seed.to_header_value();
+    let value = value.to_str().unwrap();
+    let key = ask("GET", "/readyz", Some(value)).await.unwrap().unwrap();
+    assert_eq!(ask("POST", health::CHECK_PATH, Some(value)).await, Some(Ok(key)));
+    let other = Seed::new([8; 16]).to_header_value();
+    assert_ne!(ask("GET", "/readyz", other.to_str().ok()).await, Some(Ok(key)), "of another client");
+    for (method, path, value) in [
+        ("GET", "/readyz", None),
+        ("GET", "/readyz", Some("seed=\"\"")),
+        ("GET", "/readyz", Some("instance=\"0000000000000005\"")),
+        ("HEAD", "/readyz", Some(value)),
+        ("POST", "/readyz", Some(value)),
+        ("GET", "/", Some(value)),
+        ("POST", "/", Some(value)),
+        ("POST", health::CHECK_PATH, None),
+        ("POST", health::WATCH_PATH, Some(value)),
+    ] {
+        assert_eq!(ask(method, path, value).await, None, "{method} {path} {value:?}");
+    }
+    server.lifecycle.lame_duck();
+    assert_eq!(ask("GET", "/readyz", Some(value)).await, Some(Ok(key)), "a lame duck is probed, too");
 }

@@ -1,9 +1,11 @@
 //! Answers probes by UDP at the port number of the listener.
+//!
+//! Beyond loopback and without a file of keys, its answers to health checks hand out keys.
 
 use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::Context as _;
-use plimsoll::probe::{QueryLimits, Responder, ResponderSettings};
+use plimsoll::probe::{Keyring, QueryLimits, Responder, ResponderSettings, hand_out_keys};
 use plimsoll::server::ServerLayer;
 
 use crate::exit::Problem;
@@ -17,7 +19,10 @@ pub(super) struct Bound {
 
 /// Binds the port of probes for a server at `listen`. `None` if it cannot, and nobody asked for it.
 pub(super) fn bind(keys: &probe_keys::Args, listen: SocketAddr) -> Result<Option<Bound>, Problem> {
-    let Some(keyring) = keys.keyring(&[listen])? else { return Ok(None) };
+    let keyring = match keys.keyring(&[listen])? {
+        Some(keyring) => keyring,
+        None => hand_out_keys(Keyring::default()).context("cannot make keys of probes")?,
+    };
     let settings = ResponderSettings { ports: vec![listen.port()], keyring, limits: QueryLimits::default() };
     match UdpSocket::bind(listen).with_context(|| format!("cannot answer probes at UDP {listen}")) {
         Ok(socket) => Ok(Some(Bound { socket, settings })),

@@ -1,4 +1,4 @@
-//! The file of keys that a fleet shares.
+//! The keys of a responder: a file that a fleet shares, or keys for each client by health checks.
 //!
 //! ```text
 //! # id  secret, 16 to 64 bytes in hexadecimal
@@ -9,7 +9,11 @@
 //! The first key signs; the others are accepted. To rotate: add the new key as the last line
 //! everywhere, then make it the first everywhere, then remove the old one.
 
-use plimsoll_wire::probe::{Key, Keyring};
+use std::io;
+
+use plimsoll_wire::probe::{Key, KeyFault, Keyring};
+
+use super::random;
 
 /// Longest secret, in bytes: the block of SHA-256, beyond which HMAC gains nothing.
 const MAX_SECRET: usize = 64;
@@ -56,6 +60,38 @@ pub fn read_keys(text: &str) -> Result<(Keyring, u8), InvalidKeys> {
     signs.map(|id| (keyring, id)).ok_or(InvalidKeys::Empty)
 }
 
+/// Adds a random secret, of which a server derives a key for each client that requests one in a health
+/// check. It is never stored: a client gets another key after a restart.
+///
+/// A client that can reach the health check gets a key, and with it the state and the load of the
+/// server. The key of another client needs that client's seed.
+///
+/// ```
+/// use plimsoll::probe::{Keyring, hand_out_keys};
+///
+/// let keyring = hand_out_keys(Keyring::default())?;
+/// # Ok::<_, std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// If the system gives no random bytes, or the keyring has two secrets already.
+pub fn hand_out_keys(keyring: Keyring) -> io::Result<Keyring> {
+    let (secret, [first]) = (random::<32>()?, random::<1>()?);
+    // A restarted process mostly has another id, so that its clients keep the former key as well.
+    let mut fault = KeyFault::TooMany;
+    for id in (first.max(1)..=u8::MAX).chain(1..first) {
+        match Key::new(id, &secret).and_then(|key| keyring.clone().with_derived(key)) {
+            Ok(keyring) => return Ok(keyring),
+            Err(KeyFault::Twice(_)) => {}
+            Err(other) => {
+                fault = other;
+                break;
+            }
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, fault))
+}
+
 fn bytes(hexadecimal: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> =
         hexadecimal.chars().map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
@@ -74,6 +110,19 @@ mod tests {
     fn first_key_signs_and_comments_are_skipped() {
         let text = format!("# keys\n\n7 {SECRET} # the new one\n3\t{SECRET}FF\n");
         assert_eq!(read_keys(&text).unwrap().1, 7);
+    }
+
+    #[test]
+    fn handed_out_keys_stand_beside_those_of_a_file() {
+        let (fleet, _) = read_keys(&format!("1 {SECRET}\n2 {SECRET}")).unwrap();
+        let client = plimsoll_core::probe::Instance::new(5).unwrap();
+        let one = hand_out_keys(fleet.clone()).unwrap();
+        let key = one.client_key(client).unwrap();
+        assert!(key.id() > 2);
+        assert_ne!(hand_out_keys(fleet).unwrap().client_key(client).unwrap(), key, "of another secret");
+        let two = hand_out_keys(one).unwrap();
+        assert_eq!(two.client_key(client), Some(key));
+        assert!(hand_out_keys(two).unwrap_err().to_string().starts_with("more than two keys"));
     }
 
     #[test]

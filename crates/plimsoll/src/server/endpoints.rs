@@ -17,9 +17,10 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
+use plimsoll_wire::headers::{ENDPOINT_LOAD_METRICS_BIN, X_PLIMSOLL_PROBE_KEY};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus, WATCH_PATH};
 use plimsoll_wire::orca_service::{OrcaLoadReportRequest, STREAM_CORE_METRICS_PATH};
+use plimsoll_wire::probe::{ClientKey, Seed};
 use tokio::sync::watch;
 
 use super::body::OwnBody;
@@ -60,6 +61,25 @@ impl Endpoint {
 
     /// Answers `request`.
     pub(super) async fn answer<B: Body>(self, request: Request<B>, reporter: Arc<Reporter>) -> Response<OwnBody> {
+        let key = self.key(&request, &reporter);
+        let mut response = self.respond(request, reporter).await;
+        response.headers_mut().extend(key.map(|key| (X_PLIMSOLL_PROBE_KEY, key.to_header_value())));
+        response
+    }
+
+    /// The key for the probes of the client that sent `request`, if it is a health check that requests
+    /// one.
+    fn key<B>(self, request: &Request<B>, reporter: &Reporter) -> Option<ClientKey> {
+        let is_check = match self {
+            Self::Readiness => *request.method() == Method::GET,
+            Self::HealthCheck => true,
+            Self::HealthWatch | Self::LoadReports => false,
+        };
+        let seed = Seed::read(request.headers()).filter(|_| is_check)?.ok()?;
+        reporter.probe_keys.read().client_key(seed.instance())
+    }
+
+    async fn respond<B: Body>(self, request: Request<B>, reporter: Arc<Reporter>) -> Response<OwnBody> {
         if self == Self::Readiness {
             return readiness(&reporter, request.method());
         }

@@ -19,10 +19,18 @@ impl ServerLayer {
     /// Bind a socket to the address of each TCP listener, with the same port number. Drop the
     /// responder when the server has drained.
     ///
+    /// With a keyring of [`hand_out_keys`](crate::probe::hand_out_keys), the layer's own answers to
+    /// health checks (gRPC, and `GET` of the [`readiness_path`]) hand a key to each client that requests
+    /// one. No other response does. One responder must serve all sockets: a key is of its secret alone.
+    ///
+    /// [`readiness_path`]: super::ServerLayerBuilder::readiness_path
+    ///
     /// # Errors
     /// If a socket cannot be used, or no thread can be started.
     pub fn answer_probes(&self, sockets: Vec<UdpSocket>, settings: ResponderSettings) -> io::Result<Responder> {
+        let keyring = settings.keyring.clone();
         let responder = Responder::start(sockets, settings, Probed(Arc::clone(&self.reporter)))?;
+        *self.reporter.probe_keys.write() = keyring;
         let waker = responder.waker();
         self.lifecycle().observe(move || waker.wake());
         Ok(responder)

@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use plimsoll_core::report::{Reporter as Machine, TimedReport, Totals};
 use plimsoll_core::{LoadReport, Speed, Timestamp};
 use plimsoll_wire::orca::{Encoded, OrcaLoadReport};
+use plimsoll_wire::probe::Keyring;
 
 use super::available::Available;
 use super::cost;
@@ -51,6 +52,8 @@ pub(super) struct Reporter {
     failed: AtomicU64,
     machine: Mutex<Machine>,
     standing: RwLock<Arc<Standing>>,
+    /// Holds the secret of the keys that health checks hand out.
+    pub(super) probe_keys: RwLock<Keyring>,
     /// Held while a report is made. The other tasks lock `machine`, for less time.
     renewing: Mutex<()>,
 }
@@ -102,6 +105,7 @@ impl Reporter {
                 encoded: Encoded::from(&report),
                 report,
             })),
+            probe_keys: RwLock::default(),
             renewing: Mutex::new(()),
         })
     }

@@ -23,6 +23,7 @@ use rustix::fd::OwnedFd;
 
 use run::Run;
 
+use super::random;
 use super::socket::Socket;
 
 /// Longest wait for the thread to pause. It takes some milliseconds in a flood.
@@ -211,13 +212,6 @@ impl Drop for Responder {
             let _ = thread.join();
         }
     }
-}
-
-fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    // Up to 256 bytes come whole.
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(bytes)
 }
 
 #[cfg(test)]
