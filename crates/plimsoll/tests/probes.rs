@@ -68,6 +68,14 @@ impl Server {
     async fn with_handed_keys() -> Self {
         Self::start(&SocketAddr::new(own_address(), 0).to_string(), Some(handed())).await
     }
+
+    /// Ends the process without a word, and starts another one at its address.
+    async fn replaced(self) -> Self {
+        self.task.abort();
+        let _ = self.task.await;
+        drop(self.responder);
+        Self::start(&self.address.to_string(), Some(handed())).await
+    }
 }
 
 fn handed() -> Keyring {
@@ -81,6 +89,22 @@ fn own_address() -> IpAddr {
         socket.local_addr()
     });
     route.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
+}
+
+/// A cluster without keys, whose checks bring them.
+fn checked_cluster(address: SocketAddr, check: Check) -> Cluster {
+    let probes = Some(ProbeConfig { interval: Duration::from_secs(1), keys: None });
+    let cluster = Cluster::new("test", ClusterConfig { check, probes, ..config(None) }, [address]);
+    tokio::spawn(cluster.run());
+    cluster
+}
+
+fn readiness() -> Check {
+    Check::Http { path: "/readyz".parse().unwrap(), host: None }
+}
+
+fn silent(cluster: &Cluster) -> usize {
+    cluster.probes().unwrap().census.silent.iter().sum()
 }
 
 fn config(keys: Option<ProbeKeys>) -> ClusterConfig {
@@ -221,6 +245,128 @@ async fn lame_duck_answer(backend: &UdpSocket) -> ([u8; 80], SocketAddr) {
     answer[26..40].fill(0);
     answer[31] = 1;
     (answer, client)
+}
+
+#[tokio::test]
+async fn check_brings_the_key_of_its_backend() {
+    for check in [readiness(), Check::Grpc { service: String::new() }] {
+        let servers = [Server::with_handed_keys().await, Server::with_handed_keys().await];
+        let probes = Some(ProbeConfig::default());
+        let config = ClusterConfig { check: check.clone(), probes, ..config(None) };
+        let cluster = Cluster::new("test", config, servers.each_ref().map(|server| server.address));
+        tokio::spawn(cluster.run());
+        until(|| cluster.probes().unwrap().census.inactive == 2).await;
+        let begin = Instant::now();
+        servers[0].lifecycle.lame_duck();
+        until(|| state_of(&cluster, servers[0].address) == State::LameDuck).await;
+        let took = begin.elapsed();
+        assert!(took < Duration::from_millis(400), "{took:?}: {check:?}");
+        let probes = cluster.probes().unwrap();
+        assert_eq!((probes.counts.notices, probes.drops.unauthentic), (1, 0), "{check:?}");
+        assert_eq!(state_of(&cluster, servers[1].address), State::Healthy);
+    }
+}
+
+#[tokio::test]
+async fn replaced_process_is_probed_again_after_three_losses() {
+    let server = Server::with_handed_keys().await;
+    let cluster = checked_cluster(server.address, readiness());
+    becomes_inactive(&cluster).await;
+    let server = server.replaced().await;
+    let (began, answers) = (Instant::now(), cluster.probes().unwrap().counts.answers);
+    until(|| cluster.probes().unwrap().counts.answers >= answers + 2).await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    becomes_inactive(&cluster).await;
+    let responder = server.responder.as_ref().unwrap();
+    let counts = responder.counts();
+    assert!(counts.unauthentic >= 1, "queries with the former key: {counts:?}");
+    assert_eq!((state_of(&cluster, server.address), silent(&cluster)), (State::Healthy, 0));
+}
+
+#[tokio::test]
+async fn process_in_place_of_a_lame_duck_is_found_by_a_check() {
+    let server = Server::with_handed_keys().await;
+    let cluster = checked_cluster(server.address, readiness());
+    becomes_inactive(&cluster).await;
+    server.lifecycle.lame_duck();
+    until(|| state_of(&cluster, server.address) == State::LameDuck).await;
+    let server = server.replaced().await;
+    let began = Instant::now();
+    until(|| state_of(&cluster, server.address) == State::Healthy).await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    becomes_inactive(&cluster).await;
+}
+
+#[tokio::test]
+async fn closed_port_is_queried_again_with_a_new_key() {
+    let server = Server::with_handed_keys().await;
+    let mut config = ClusterConfig { check: readiness(), ..config(None) };
+    // Requests would keep it active.
+    config.pool.inactive_after = Duration::from_secs(3600);
+    config.probes = Some(ProbeConfig { interval: Duration::from_secs(1), keys: None });
+    let cluster = Cluster::new("test", config, [server.address]);
+    tokio::spawn(cluster.run());
+    until(|| cluster.probes().unwrap().census.works == 1).await;
+    let Server { address, task, responder, .. } = server;
+    drop(responder);
+    until(|| silent(&cluster) == 1).await;
+    task.abort();
+    let _ = task.await;
+    let _server = Server::start(&address.to_string(), Some(handed())).await;
+    let began = Instant::now();
+    until(|| cluster.probes().unwrap().census.works == 1).await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}: without a key it takes 20 s");
+}
+
+#[tokio::test]
+async fn backend_without_keys_is_probed_at_loopback_alone() {
+    let IpAddr::V4(ip) = own_address() else { return };
+    for (ip, is_probed) in [(ip, ip.is_loopback()), (Ipv4Addr::LOCALHOST, true)] {
+        let server = Server::start(&SocketAddr::from((ip, 0)).to_string(), None).await;
+        let cluster = checked_cluster(server.address, readiness());
+        until(|| state_of(&cluster, server.address) == State::Healthy).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let probes = cluster.probes().unwrap();
+        assert_eq!((probes.counts.queries > 0, silent(&cluster) == 1), (is_probed, is_probed), "{probes:?}");
+    }
+}
+
+#[tokio::test]
+async fn forger_without_the_key_changes_nothing() {
+    let server = Server::with_handed_keys().await;
+    let cluster = checked_cluster(server.address, readiness());
+    becomes_inactive(&cluster).await;
+    // The forger has the place of the responder, and a key of its own.
+    let Server { address, responder, task: _task, .. } = server;
+    drop(responder);
+    let forger = UdpSocket::bind(address).unwrap();
+    let listener = tokio::task::spawn_blocking(move || {
+        let mut queries = 0;
+        let (mut query, mut client) = ([0; 80], None);
+        while queries < 2 {
+            client = Some(forger.recv_from(&mut query).unwrap().1);
+            queries += 1;
+            let mut answer = query;
+            // Kind 2, state lame duck, number 2.
+            (answer[4], answer[7]) = (2, 3);
+            answer[16..24].copy_from_slice(&9_u64.to_be_bytes());
+            answer[26..40].fill(0);
+            answer[31] = 2;
+            forger.send_to(&answer, client.unwrap()).unwrap();
+            // Without a key.
+            answer[6] = 0;
+            answer[64..].fill(0);
+            forger.send_to(&answer, client.unwrap()).unwrap();
+        }
+        (forger, client)
+    });
+    let _forger = listener.await.unwrap();
+    until(|| cluster.probes().unwrap().drops.unauthentic >= 4).await;
+    assert_eq!(state_of(&cluster, address), State::Healthy);
+    assert_eq!(cluster.probes().unwrap().counts.notices, 0);
 }
 
 #[tokio::test]

@@ -63,7 +63,11 @@ pub struct ClusterConfig {
 pub struct ProbeConfig {
     /// Mean time between two queries of a backend.
     pub interval: Duration,
-    /// The keys that sign datagrams. `None`: backends at loopback addresses alone are probed.
+    /// The keys of the fleet, which sign datagrams.
+    ///
+    /// `None`: backends hand out keys in answers to HTTP and gRPC checks
+    /// ([`hand_out_keys`](crate::probe::hand_out_keys)). One that hands out none is probed at loopback
+    /// alone.
     pub keys: Option<ProbeKeys>,
 }
 
@@ -78,15 +82,20 @@ impl ProbeConfig {
         self.keys.clone().unwrap_or_else(ProbeKeys::keyless)
     }
 
+    /// Whether checks request keys.
+    pub(crate) fn requests_keys(&self, check: &Check) -> bool {
+        self.keys.is_none() && check.can_bring_keys()
+    }
+
     /// The machine's configuration for this client.
-    pub(crate) fn prober(&self, instance: Instance, pool: &PoolConfig) -> ProberConfig {
+    pub(crate) fn prober(&self, instance: Instance, pool: &PoolConfig, check: &Check) -> ProberConfig {
         let lease = self.interval.saturating_mul(Self::QUERIES_PER_LEASE).as_secs();
         ProberConfig {
             instance,
             interval: self.interval,
             lease_s: u16::try_from(lease).unwrap_or(u16::MAX).max(1),
             inactive_after: Some(pool.inactive_after),
-            keys: KeySource::Fixed,
+            keys: if self.requests_keys(check) { KeySource::Checks } else { KeySource::Fixed },
         }
     }
 }
@@ -152,6 +161,14 @@ pub enum Check {
         /// The service to ask after; empty for the server as a whole.
         service: String,
     },
+}
+
+impl Check {
+    /// Whether an answer to this check can bring a key for probes.
+    #[must_use]
+    pub fn can_bring_keys(&self) -> bool {
+        matches!(self, Self::Http { .. } | Self::Grpc { .. })
+    }
 }
 
 /// Time for one check, connection included.

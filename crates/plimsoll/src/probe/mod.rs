@@ -16,7 +16,7 @@ mod responder;
 mod socket;
 
 pub use client::ProbeKeys;
-pub(crate) use client::{Incoming, QuerySockets};
+pub(crate) use client::{HandedKeys, Incoming, KeysInUse, QuerySockets};
 pub use keys::{InvalidKeys, hand_out_keys, read_keys};
 pub use plimsoll_core::probe::{QueryLimits, ResponderCounts, ServerState};
 pub use plimsoll_wire::probe::Keyring;

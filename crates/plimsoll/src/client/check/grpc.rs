@@ -11,20 +11,30 @@ use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::grpc::{self, CONTENT_TYPE_GRPC, Code};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus};
 
-use super::{beside, is_busy};
+use super::{Finding, beside, is_busy, key_in, request_key};
 use crate::client::backend::Backend;
 use crate::stream::Stream;
 
 /// The answer has one number in it; more than this is not an answer.
 const MAX_ANSWER_BYTES: usize = 1024;
 
-pub(super) async fn check(stream: Stream, backend: &Backend, scheme: Scheme, service: &str) -> CheckOutcome {
+pub(super) async fn check(
+    stream: Stream,
+    backend: &Backend,
+    scheme: Scheme,
+    service: &str,
+    key_request: Option<HeaderValue>,
+) -> Finding {
     let handshake = http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream));
     let Ok((mut sender, connection)) = handshake.await else {
-        return CheckOutcome::Failed;
+        return CheckOutcome::Failed.into();
     };
+    let mut key = None;
     let answer = async {
-        let response = sender.send_request(request(backend, scheme, service)?).await.ok()?;
+        let mut request = request(backend, scheme, service)?;
+        request_key(request.headers_mut(), key_request);
+        let response = sender.send_request(request).await.ok()?;
+        key = key_in(response.headers());
         if response.status() != StatusCode::OK {
             return None;
         }
@@ -38,12 +48,13 @@ pub(super) async fn check(stream: Stream, backend: &Backend, scheme: Scheme, ser
         }
         Some((code?, grpc::unframe::<HealthCheckResponse>(&body.to_bytes())))
     };
-    match beside(connection, answer).await {
+    let outcome = match beside(connection, answer).await {
         Some((Code::Ok, Some(health))) if health.status() == ServingStatus::Serving => CheckOutcome::Passed,
         Some((Code::Ok, Some(health))) if health.status() == ServingStatus::NotServing => CheckOutcome::NotServing,
         Some((Code::Unavailable, _)) => CheckOutcome::NotServing,
         _ => CheckOutcome::Failed,
-    }
+    };
+    Finding { outcome, report: None, key }
 }
 
 fn request(backend: &Backend, scheme: Scheme, service: &str) -> Option<Request<Full<Bytes>>> {

@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::orca;
 
-use super::{Finding, beside, is_busy};
+use super::{Finding, beside, is_busy, key_in, request_key};
 use crate::client::backend::Backend;
 use crate::client::config::Version;
 use crate::client::form;
@@ -25,6 +25,7 @@ pub(super) struct Asked<'a> {
     pub(super) host: Option<&'a Authority>,
     pub(super) version: Version,
     pub(super) scheme: Scheme,
+    pub(super) key_request: Option<HeaderValue>,
 }
 
 pub(super) async fn check(stream: Stream, backend: &Backend, asked: Asked<'_>) -> Finding {
@@ -39,7 +40,7 @@ pub(super) async fn check(stream: Stream, backend: &Backend, asked: Asked<'_>) -
         StatusCode::SERVICE_UNAVAILABLE => CheckOutcome::NotServing,
         _ => CheckOutcome::Failed,
     };
-    Finding { outcome, report }
+    Finding { outcome, report, key: key_in(response.headers()) }
 }
 
 async fn ask(stream: Stream, backend: &Backend, asked: Asked<'_>) -> Option<Response<Incoming>> {
@@ -49,6 +50,7 @@ async fn ask(stream: Stream, backend: &Backend, asked: Asked<'_>) -> Option<Resp
     let host = asked.host.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     request.headers_mut().extend(host.map(|host| (HOST, host)));
     request.headers_mut().insert(USER_AGENT, AGENT);
+    request_key(request.headers_mut(), asked.key_request);
     match asked.version {
         Version::Http1 => {
             form::http1(&mut request, backend, &mut false);

@@ -10,9 +10,11 @@ mod vigil;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, StatusCode};
+use ::http::{HeaderMap, HeaderValue, StatusCode};
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_core::{LoadReport, Rejection};
+use plimsoll_wire::headers::X_PLIMSOLL_PROBE_KEY;
+use plimsoll_wire::probe::ClientKey;
 use plimsoll_wire::shed::Shed;
 
 pub(crate) use self::vigil::vigil;
@@ -23,16 +25,18 @@ use super::error::ConnectError;
 use crate::stream::Stream;
 use crate::tls::Alpn;
 
-/// The result of a check, with the load report that came with it.
+/// The result of a check, with the rest of its answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) outcome: CheckOutcome,
     pub(crate) report: Option<LoadReport>,
+    /// The key for probes of this backend.
+    pub(crate) key: Option<ClientKey>,
 }
 
 impl From<CheckOutcome> for Finding {
     fn from(outcome: CheckOutcome) -> Self {
-        Self { outcome, report: None }
+        Self { outcome, report: None, key: None }
     }
 }
 
@@ -42,8 +46,23 @@ fn is_busy(status: StatusCode, headers: &HeaderMap) -> bool {
     Shed::read(status, headers).and_then(|shed| shed.reason).is_some_and(Rejection::is_of_load)
 }
 
-/// Checks `backend` once, as `config` says. An error is no evidence: the check could not be made.
-pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> Result<Finding, ConnectError> {
+/// Adds a request for a key to the headers of a check.
+fn request_key(headers: &mut HeaderMap, request: Option<HeaderValue>) {
+    headers.extend(request.map(|value| (X_PLIMSOLL_PROBE_KEY, value)));
+}
+
+/// The key in the answer to a check. A malformed one is none.
+fn key_in(headers: &HeaderMap) -> Option<ClientKey> {
+    ClientKey::read(headers).and_then(Result::ok)
+}
+
+/// Checks `backend` once, as `config` says, and requests a key for its probes with the value
+/// `key_request`. An error is no evidence: the check could not be made.
+pub(crate) async fn check(
+    backend: Arc<Backend>,
+    config: Arc<ClusterConfig>,
+    key_request: Option<HeaderValue>,
+) -> Result<Finding, ConnectError> {
     let limit = config.check_timeout.0;
     let connect = connect(&backend, &config, limit.min(config.requests.connect_timeout));
     tokio::time::timeout(limit, async {
@@ -62,9 +81,10 @@ pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> 
             Check::None | Check::Tcp => CheckOutcome::Passed.into(),
             Check::Http { path, host } => {
                 let (version, scheme) = (version(&config), config.scheme());
-                http::check(stream, &backend, http::Asked { path, host: host.as_ref(), version, scheme }).await
+                let asked = http::Asked { path, host: host.as_ref(), version, scheme, key_request };
+                http::check(stream, &backend, asked).await
             }
-            Check::Grpc { service } => grpc::check(stream, &backend, config.scheme(), service).await.into(),
+            Check::Grpc { service } => grpc::check(stream, &backend, config.scheme(), service, key_request).await,
         })
     })
     .await

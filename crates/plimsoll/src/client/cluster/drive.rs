@@ -118,7 +118,8 @@ impl Driver {
             let Some(backend) = shared.backend(id) else { continue };
             let config = shared.config();
             self.checks_running += 1;
-            self.jobs.push(Box::pin(async move { Result::Checked(id, check(backend, config).await) }));
+            let key_request = shared.machine.lock().key_request();
+            self.jobs.push(Box::pin(async move { Result::Checked(id, check(backend, config, key_request).await) }));
         }
         let wake_at = [wake_at, members_at, Some(now + MAX_SLEEP)].into_iter().flatten().min();
         shared.clock.instant(wake_at.unwrap_or(now))
@@ -161,12 +162,22 @@ impl Driver {
                     CheckOutcome::NotMade.into()
                 });
                 let mut machine = shared.machine.lock();
-                machine.tell(now, |b, rng, mut obs| {
+                let is_new_key = finding.key.is_some_and(|key| machine.take_key(now, id, key));
+                let lacks_key = finding.outcome == CheckOutcome::Passed && machine.lacks_key(id);
+                let news = machine.tell(now, |b, rng, mut obs| {
+                    if is_new_key {
+                        b.on_new_probe_key(now, id, rng, &mut obs);
+                    }
                     b.on_check(now, id, finding.outcome, rng, &mut obs);
                     if let Some(report) = &finding.report {
                         b.on_report(now, id, report, &mut obs);
                     }
-                })
+                });
+                drop(machine);
+                if lacks_key && let Some(backend) = shared.backend(id) {
+                    shared.probes_told.log_keyless(now, &shared.name, backend.label());
+                }
+                news
             }
             Result::Gone(id) => {
                 self.vigils.remove(&id);

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 use plimsoll_core::health::State;
-use plimsoll_core::probe::Instance;
 use plimsoll_core::queue::{Queue, SeatState, Served};
 use plimsoll_core::retry::Budget;
 use plimsoll_core::retry::hedge::Hedge;
@@ -29,14 +28,14 @@ use tokio::sync::Notify;
 use super::membership::Membership;
 use super::overview::{Transition, Transitions};
 use super::preempt::Preemptibles;
-use super::probes::instance;
+use super::probes::Identity;
 use super::tally::{BackendCounts, ClusterCounts, Latencies, Usual};
 use crate::client::attempt_end::{AttemptEnd, Metric};
 use crate::client::backend::Backend;
 use crate::client::config::{ClusterConfig, RequestConfig};
 use crate::client::preemption::Preemption;
 use crate::discover::Endpoint;
-use crate::probe::ProbeKeys;
+use crate::probe::{HandedKeys, ProbeKeys};
 
 /// Requests that a new cluster counts as made. With the default budget they allow ten retries.
 ///
@@ -156,6 +155,10 @@ struct Member {
     backend: Arc<Backend>,
     counts: BackendCounts,
     silence: Silence,
+    /// The keys that it handed out.
+    probe_keys: HandedKeys,
+    /// The log says that it hands out no key.
+    is_keyless_told: bool,
 }
 
 pub(super) struct Machine {
@@ -184,8 +187,8 @@ pub(super) struct Machine {
     /// The silence of all backends together.
     silence: Silence,
     /// This client, as its probes call it.
-    pub(super) instance: Instance,
-    /// The keys of its probes.
+    pub(super) identity: Identity,
+    /// The keys of its probes, for all backends.
     pub(super) probe_keys: ProbeKeys,
     /// Wakes the task that sends queries.
     driver: Arc<Notify>,
@@ -197,7 +200,7 @@ impl Machine {
         membership.set_choice(config.subset);
         let localities = config.localities.clone();
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let instance = instance(&mut rng);
+        let identity = Identity::new(&mut rng);
         let mut machine = Self {
             balancer: Balancer::new(config.machine()),
             rng,
@@ -216,7 +219,7 @@ impl Machine {
             preemptibles: Preemptibles::default(),
             usual: Usual::default(),
             silence: Silence::default(),
-            instance,
+            identity,
             probe_keys: ProbeKeys::keyless(),
             driver,
         };
@@ -478,7 +481,15 @@ impl Machine {
             let (backend, counts) = (Arc::new(Backend::new(endpoint)), BackendCounts::default());
             let serial = self.members_added;
             self.members_added += 1;
-            self.members[id.slot()] = Some(Member { id, serial, backend, counts, silence: Silence::default() });
+            self.members[id.slot()] = Some(Member {
+                id,
+                serial,
+                backend,
+                counts,
+                silence: Silence::default(),
+                probe_keys: HandedKeys::default(),
+                is_keyless_told: false,
+            });
         }
         self.begin_probes(now);
     }
@@ -544,6 +555,20 @@ impl Machine {
     /// Slots for members, free ones included.
     pub(super) fn slots_of_members(&self) -> usize {
         self.members.len()
+    }
+
+    /// The keys that a backend handed out.
+    pub(super) fn handed_keys(&self, id: BackendId) -> Option<&HandedKeys> {
+        self.member(id).map(|member| &member.probe_keys)
+    }
+
+    pub(super) fn handed_keys_mut(&mut self, id: BackendId) -> Option<&mut HandedKeys> {
+        self.member_mut(id).map(|member| &mut member.probe_keys)
+    }
+
+    /// Whether this is the first call for a backend.
+    pub(super) fn tell_keyless(&mut self, id: BackendId) -> bool {
+        self.member_mut(id).is_some_and(|member| !std::mem::replace(&mut member.is_keyless_told, true))
     }
 
     fn member_mut(&mut self, id: BackendId) -> Option<&mut Member> {

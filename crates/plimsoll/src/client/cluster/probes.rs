@@ -5,19 +5,35 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use http::HeaderValue;
 use plimsoll_core::probe::{Authenticity, Instance, Pace, Pacer, Query};
 use plimsoll_core::{BackendId, Balancer, Observe, ProbeCensus, ProbeCounts, Timestamp};
-use plimsoll_wire::probe::{Fault, Message};
+use plimsoll_wire::probe::{ClientKey, Fault, Message, Seed};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use tokio::time::Instant;
 
 use super::machine::Machine;
 use super::{Cluster, Shared};
-use crate::probe::{Incoming, ProbeKeys, QuerySockets};
+use crate::probe::{Incoming, KeysInUse, ProbeKeys, QuerySockets, random};
 
-/// A random name of this client.
-pub(super) fn instance(rng: &mut Pcg64Mcg) -> Instance {
+/// The name of this client in probes.
+pub(super) struct Identity {
+    instance: Instance,
+    /// Requests keys of backends. `None` if the system gave no random bytes.
+    seed: Option<Seed>,
+}
+
+impl Identity {
+    pub(super) fn new(rng: &mut Pcg64Mcg) -> Self {
+        // The seed is a secret. The nonces that show the state of `rng` are not.
+        let seed = random().ok().map(Seed::new);
+        let instance = seed.as_ref().map_or_else(|| instance(rng), Seed::instance);
+        Self { instance, seed }
+    }
+}
+
+fn instance(rng: &mut Pcg64Mcg) -> Instance {
     loop {
         if let Some(instance) = Instance::new(rng.next_u64()) {
             return instance;
@@ -61,7 +77,7 @@ impl Machine {
         let config = self.config.clone();
         let probes = config.probes.as_ref();
         self.probe_keys = probes.map_or_else(ProbeKeys::keyless, |probes| probes.keys());
-        let prober = probes.map(|probes| probes.prober(self.instance, &config.pool));
+        let prober = probes.map(|probes| probes.prober(self.identity.instance, &config.pool, &config.check));
         self.balancer.set_probes(now, prober, &mut self.rng);
     }
 
@@ -72,7 +88,7 @@ impl Machine {
         }
         let members: Vec<(BackendId, SocketAddr)> = self.ids().map(|(id, backend)| (id, backend.address())).collect();
         for (id, address) in members {
-            if self.probe_keys.suffice_for(address) {
+            if self.keys_in_use(id).is_some() {
                 self.balancer.probe(now, id, address.port());
             } else {
                 self.balancer.end_probes(now, id, &mut self.rng);
@@ -80,11 +96,46 @@ impl Machine {
         }
     }
 
-    /// The queries that are due, and their destinations.
-    pub(super) fn queries(&mut self) -> Vec<(SocketAddr, Query)> {
+    fn takes_keys(&self) -> bool {
+        self.config.probes.as_ref().is_some_and(|probes| probes.requests_keys(&self.config.check))
+    }
+
+    /// The value that requests a key in a check; `None` if checks bring none.
+    pub(super) fn key_request(&self) -> Option<HeaderValue> {
+        self.identity.seed.as_ref().filter(|_| self.takes_keys()).map(Seed::to_header_value)
+    }
+
+    /// Takes a key that a backend handed out, and begins to probe it. Returns whether it is new.
+    pub(super) fn take_key(&mut self, now: Timestamp, id: BackendId, key: ClientKey) -> bool {
+        let is_new = self.takes_keys() && self.handed_keys_mut(id).is_some_and(|keys| keys.take(key));
+        if is_new && let Some(port) = self.backend(id).map(|backend| backend.address().port()) {
+            self.balancer.probe(now, id, port);
+        }
+        is_new
+    }
+
+    /// Whether the log has to say that this backend, which passed a check, hands out no key that its
+    /// probes need.
+    pub(super) fn lacks_key(&mut self, id: BackendId) -> bool {
+        self.takes_keys() && self.keys_in_use(id).is_none() && self.tell_keyless(id)
+    }
+
+    /// The keys of a backend's probes; `None` if it must not be probed.
+    fn keys_in_use(&self, id: BackendId) -> Option<KeysInUse> {
+        let handed = self.handed_keys(id).filter(|keys| self.takes_keys() && !keys.is_empty());
+        if let Some(keys) = handed {
+            return Some(KeysInUse::Handed(*keys));
+        }
+        let suffice = self.probe_keys.suffice_for(self.backend(id)?.address());
+        suffice.then(|| KeysInUse::Cluster(self.probe_keys.clone()))
+    }
+
+    /// The queries that are due.
+    pub(super) fn queries(&mut self) -> Vec<Outgoing> {
         let mut queries = Vec::new();
         while let Some((id, query)) = self.balancer.poll_query() {
-            queries.extend(self.backend(id).map(|backend| (backend.address(), query)));
+            let keys = self.keys_in_use(id);
+            queries.extend(self.backend(id).map(|backend| Outgoing { to: backend.address(), query, keys }));
         }
         queries
     }
@@ -101,6 +152,13 @@ const READS: Pace =
     Pace { per_second: NonZeroU32::new(50_000).expect("not zero"), burst: NonZeroU32::new(1_000).expect("not zero") };
 /// Pause after a burst.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// A query on its way out.
+pub(super) struct Outgoing {
+    to: SocketAddr,
+    query: Query,
+    keys: Option<KeysInUse>,
+}
 
 /// The network of a cluster's probes.
 pub(super) struct Network {
@@ -135,14 +193,11 @@ impl Network {
     }
 
     /// Sends queries.
-    pub(super) fn send(&mut self, shared: &Shared, queries: Vec<(SocketAddr, Query)>) {
-        if queries.is_empty() {
-            return;
-        }
-        let keys = shared.machine.lock().probe_keys.clone();
+    pub(super) fn send(&mut self, shared: &Shared, queries: Vec<Outgoing>) {
         let mut unsent = 0;
-        for (to, query) in queries {
-            let sent = keys.sign(&query).is_some_and(|datagram| self.sockets.send(to, &datagram).is_ok());
+        for Outgoing { to, query, keys } in queries {
+            let signed = keys.and_then(|keys| keys.sign(&query));
+            let sent = signed.is_some_and(|datagram| self.sockets.send(to, &datagram).is_ok());
             unsent += u64::from(!sent);
         }
         if unsent > 0 {
@@ -154,10 +209,7 @@ impl Network {
     pub(super) fn receive(&mut self, shared: &Shared) {
         self.follow_members(shared);
         let now = shared.now();
-        let (keys, instance) = {
-            let machine = shared.machine.lock();
-            (machine.probe_keys.clone(), machine.instance)
-        };
+        let instance = shared.machine.lock().identity.instance;
         let (mut facts, mut drops, mut read) = (Vec::new(), ProbeDrops::default(), 0);
         let backends = &self.backends;
         self.sockets.receive(|incoming| {
@@ -169,11 +221,14 @@ impl Network {
             };
             let fact = match incoming {
                 Incoming::Refused(_) => Fact::Refused,
-                Incoming::Datagram(_, bytes) => match keys.verify(bytes, instance) {
-                    Ok(read) => Fact::Message(read),
-                    Err(Fault::Mac | Fault::UnknownKey) => return drops.unauthentic += 1,
-                    Err(_) => return drops.invalid += 1,
-                },
+                Incoming::Datagram(_, bytes) => {
+                    let keys = shared.machine.lock().keys_in_use(*id);
+                    match keys.map(|keys| keys.verify(bytes, instance)) {
+                        Some(Ok(read)) => Fact::Message(read),
+                        None | Some(Err(Fault::Mac | Fault::UnknownKey)) => return drops.unauthentic += 1,
+                        Some(Err(_)) => return drops.invalid += 1,
+                    }
+                }
             };
             facts.push((*id, fact));
         });

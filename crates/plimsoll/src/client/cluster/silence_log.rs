@@ -11,13 +11,16 @@ use plimsoll_core::probe::SilenceCause;
 /// Shortest time between two lines with the same cause.
 const INTERVAL: Duration = Duration::from_secs(300);
 
-/// The times of the last lines, in the order of [`SilenceCause::ALL`].
+/// The place of the lines about missing keys.
+const KEYLESS: usize = SilenceCause::ALL.len();
+
+/// The times of the last lines, in the order of [`SilenceCause::ALL`]; last, about missing keys.
 #[derive(Default)]
-pub(super) struct SilenceLog(Mutex<[Option<Timestamp>; SilenceCause::ALL.len()]>);
+pub(super) struct SilenceLog(Mutex<[Option<Timestamp>; KEYLESS + 1]>);
 
 impl SilenceLog {
     pub(super) fn log(&self, now: Timestamp, cluster: &str, backend: &str, port: u16, cause: SilenceCause) {
-        if !self.is_due(now, cause) {
+        if !self.is_due(now, cause as usize) {
             return;
         }
         let reason = cause.name();
@@ -66,9 +69,17 @@ impl SilenceLog {
         }
     }
 
-    fn is_due(&self, now: Timestamp, cause: SilenceCause) -> bool {
+    /// A backend beyond loopback hands out no key.
+    pub(super) fn log_keyless(&self, now: Timestamp, cluster: &str, backend: &str) {
+        if self.is_due(now, KEYLESS) {
+            let help = "update the backends, or share a file of keys: docs/probes.md";
+            tracing::warn!(cluster, backend, help, "check brought no key: not probed");
+        }
+    }
+
+    fn is_due(&self, now: Timestamp, place: usize) -> bool {
         let mut told = self.0.lock();
-        let last = &mut told[cause as usize];
+        let last = &mut told[place];
         let is_due = last.is_none_or(|at| now.since(at) >= INTERVAL);
         if is_due {
             *last = Some(now);
@@ -85,7 +96,7 @@ mod tests {
     fn each_cause_is_logged_every_five_minutes() {
         let log = SilenceLog::default();
         let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
-        let due = |seconds, cause| log.is_due(at(seconds), cause);
+        let due = |seconds, cause: SilenceCause| log.is_due(at(seconds), cause as usize);
         let (no_answer, refused) = (SilenceCause::NoAnswer, SilenceCause::Refused);
         assert_eq!([due(10, no_answer), due(11, no_answer), due(12, refused)], [true, false, true]);
         assert_eq!([due(309, no_answer), due(310, no_answer), due(311, refused)], [false, true, false]);
