@@ -73,7 +73,7 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
             rules.checker.report(format!("clusters.{name}.prequal.source"), "there are no probes", help);
         }
         if let Some(probes) = &cluster.probes {
-            probes.check(&format!("clusters.{name}.probes"), &cluster.backends, &mut rules.checker);
+            probes.check(&format!("clusters.{name}"), &cluster.backends, &cluster.health, &mut rules.checker);
         }
         if let Some(discovery) = &cluster.discovery {
             discovery.check(&format!("clusters.{name}.discovery"), &mut rules.checker);

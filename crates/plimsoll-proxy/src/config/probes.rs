@@ -10,6 +10,7 @@ use plimsoll_config::{Checker, Effect, table};
 use plimsoll_tls_config::FilePath;
 
 use super::address::Backend;
+use super::health::Health;
 use super::probe_keys;
 
 /// Queries more often than each second cost as much as checks. Three of them fit into the longest
@@ -23,7 +24,8 @@ table! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Probes {
-        /// The file of the keys that the fleet shares. `None`: backends at loopback alone are probed.
+        /// The file of the keys that the fleet shares. `None`: health checks by HTTP or gRPC bring keys,
+        /// and backends at loopback need none.
         pub keys: Option<FilePath> = None, optional, NEXT_QUERY;
         /// Mean time between two queries of a backend.
         pub interval: Duration = ProbeConfig::DEFAULT_INTERVAL, value, NEXT_QUERY;
@@ -42,9 +44,9 @@ impl Probes {
     }
 
     /// Reports an interval out of range, and backends that keys are needed for. `path` is that of
-    /// the table.
-    pub(super) fn check(&self, path: &str, backends: &[Backend], checker: &mut Checker<'_>) {
-        let setting = format!("{path}.interval");
+    /// the cluster.
+    pub(super) fn check(&self, path: &str, backends: &[Backend], health: &Health, checker: &mut Checker<'_>) {
+        let setting = format!("{path}.probes.interval");
         if !INTERVAL.contains(&self.interval) && checker.is_readable(&setting) {
             let reason = format!("{} is out of range", humantime::format_duration(self.interval));
             checker.report(setting, reason, "use 1s to 40s");
@@ -52,13 +54,17 @@ impl Probes {
         let is_beyond = |backend: &&Backend| {
             backend.address.socket_address().is_some_and(|address| !address.ip().to_canonical().is_loopback())
         };
-        let setting = format!("{path}.keys");
+        let setting = format!("{path}.probes.keys");
+        let brings_keys = health.check().can_bring_keys() || !checker.is_readable(&format!("{path}.health.check"));
         if self.keys.is_none()
+            && !brings_keys
             && checker.is_readable(&setting)
             && let Some(backend) = backends.iter().find(is_beyond)
         {
             let reason = format!("missing, and {} is beyond loopback: answers could be forged", backend.address);
-            checker.report(setting, reason, "name a file of keys that the fleet shares; see docs/probes.md");
+            let help = "set check = \"http\" or \"grpc\" in [clusters.NAME.health], which brings keys, or name a file of \
+                        keys that the fleet shares; see docs/probes.md";
+            checker.report(setting, reason, help);
         }
     }
 }
