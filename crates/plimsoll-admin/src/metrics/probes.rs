@@ -44,7 +44,7 @@ pub(super) static PROBES: &[Metric] = &[
         name: "probe_woken_total",
         kind: Kind::Counter,
         labels: CLUSTER,
-        help: "Requests that went to an inactive backend, and waited for a connection",
+        help: "Requests that went to an inactive backend, and mostly waited for a connection",
         fill: |s, out| probes(s, |cluster, probes| out.count(&[cluster], probes.counts.woken)),
     },
     Metric {

@@ -137,7 +137,7 @@ const SUBSET_CHOSEN: Effect = Effect::Applied("the subset is chosen again; remov
 const NAMES_ASKED: Effect = Effect::Applied(
     "names of backends are looked up there, now and when their TTL ends; known backends keep their state",
 );
-const PROBES_BEGIN: Effect = Effect::Applied("with the next check of each backend; health states stay");
+const PROBES_BEGIN: Effect = Effect::Applied("at once; health states stay");
 const NEXT_CHECK: Effect = Effect::Applied("from the next check on; health states stay");
 const PREQUAL_LEARNS: Effect = Effect::Applied("from the next request on; policy prequal learns from the start");
 

@@ -51,8 +51,9 @@ impl Probes {
             let reason = format!("{} is out of range", humantime::format_duration(self.interval));
             checker.report(setting, reason, "use 1s to 40s");
         }
-        let is_beyond = |backend: &&Backend| {
-            backend.address.socket_address().is_some_and(|address| !address.ip().to_canonical().is_loopback())
+        let is_beyond = |backend: &&Backend| match backend.address.socket_address() {
+            Some(address) => !address.ip().to_canonical().is_loopback(),
+            None => backend.address.host() != "localhost",
         };
         let setting = format!("{path}.probes.keys");
         let brings_keys = health.check().can_bring_keys() || !checker.is_readable(&format!("{path}.health.check"));

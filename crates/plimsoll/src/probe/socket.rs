@@ -67,25 +67,18 @@ impl<S: AsFd> Socket<S> {
         &self.socket
     }
 
-    /// Has the kernel keep ICMP messages about datagrams of this socket, for [`Socket::refusals`].
+    /// Has the kernel keep ICMP messages about datagrams of this socket, for [`Socket::refusal`].
     pub(crate) fn keep_refusals(&self) -> io::Result<()> {
         self.state.enable_transport_errors((&self.socket).into())
     }
 
-    /// The destinations of datagrams that were answered by an ICMP message, such as a closed port.
-    pub(crate) fn refusals(&self, mut each: impl FnMut(SocketAddr)) {
-        loop {
-            // The datagram comes back in part, and the message is not needed: the destination is.
-            let (mut bytes, mut control) = ([0; 1], RecvAncillaryBuffer::default());
-            let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
-            match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-                Ok(message) => {
-                    message.address.and_then(|address| address.try_into().ok()).into_iter().for_each(&mut each)
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return,
-            }
-        }
+    /// The destination of a datagram that was answered by an ICMP message, such as a closed port.
+    pub(crate) fn refusal(&self) -> Option<SocketAddr> {
+        // The datagram comes back in part, and the message is not needed: the destination is.
+        let (mut bytes, mut control) = ([0; 1], RecvAncillaryBuffer::default());
+        let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
+        let message = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags).ok()?;
+        message.address?.try_into().ok()
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -195,7 +188,7 @@ mod tests {
             }
             let mut refused = Vec::new();
             for _ in 0..1_000 {
-                socket.refusals(|address| refused.push(address));
+                refused.extend(socket.refusal());
                 if !refused.is_empty() {
                     break;
                 }

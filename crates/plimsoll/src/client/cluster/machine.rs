@@ -615,6 +615,9 @@ impl Machine {
             }
         }
         self.preempt(now, &mut news);
+        if self.balancer.has_queries() {
+            self.driver.notify_one();
+        }
         news
     }
 

@@ -210,10 +210,9 @@ impl Network {
         self.follow_members(shared);
         let now = shared.now();
         let instance = shared.machine.lock().identity.instance;
-        let (mut facts, mut drops, mut read) = (Vec::new(), ProbeDrops::default(), 0);
+        let (mut facts, mut drops) = (Vec::new(), ProbeDrops::default());
         let backends = &self.backends;
-        self.sockets.receive(|incoming| {
-            read += 1;
+        let reads = self.sockets.receive(|incoming| {
             let (Incoming::Datagram(address, _) | Incoming::Refused(address)) = incoming;
             let Some(id) = backends.get(&key(address)) else {
                 drops.invalid += 1;
@@ -232,7 +231,7 @@ impl Network {
             };
             facts.push((*id, fact));
         });
-        self.reads.take(now, read);
+        self.reads.take(now, reads);
         self.paused_until = (!self.reads.is_ready(now)).then(|| Instant::now() + PAUSE);
         let mut machine = shared.machine.lock();
         machine.counts.probe_drops.add(drops);

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use crate::probe::socket::{Buffers, Read, Route, Socket};
+use crate::probe::socket::{Buffers, Route, Socket};
 
 /// Datagrams that are read before other work of the caller. A flood must not stop it.
 const TURN: usize = 64;
@@ -60,13 +60,18 @@ impl QuerySockets {
         }
     }
 
-    /// Receives datagrams and refusals, a limited number at a time.
-    pub(crate) fn receive(&mut self, mut each: impl FnMut(Incoming<'_>)) {
+    /// Receives datagrams and refusals, a limited number at a time. Returns the number of reads,
+    /// those that failed included.
+    pub(crate) fn receive(&mut self, mut each: impl FnMut(Incoming<'_>)) -> usize {
         let buffers = self.buffers.get_or_insert_with(Buffers::new);
-        self.has_more = false;
+        let (mut reads, mut has_more) = (0, false);
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
-            self.has_more |= receive(socket, buffers, &mut each);
+            let read = receive(socket, buffers, &mut each);
+            reads += read.iter().sum::<usize>();
+            has_more |= read.iter().any(|read| *read >= TURN);
         }
+        self.has_more = has_more;
+        reads
     }
 }
 
@@ -91,22 +96,25 @@ async fn readable(socket: Option<&Socket<UdpSocket>>) {
     }
 }
 
-/// Returns whether there may be more.
-fn receive(socket: &Socket<UdpSocket>, buffers: &mut Buffers, each: &mut impl FnMut(Incoming<'_>)) -> bool {
-    let mut received = 0;
-    let has_more = loop {
-        if received >= TURN {
-            break true;
-        }
+/// Returns the number of datagrams and errors that it read: with [`TURN`] of either there may be more.
+fn receive(socket: &Socket<UdpSocket>, buffers: &mut Buffers, each: &mut impl FnMut(Incoming<'_>)) -> [usize; 2] {
+    let [mut datagrams, mut errors] = [0; 2];
+    while datagrams < TURN && errors < TURN {
         match socket.receive(buffers, |route, bytes| each(Incoming::Datagram(route.peer, bytes))) {
-            Ok(Read { datagrams, .. }) => received += datagrams,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break false,
+            Ok(read) => datagrams += read.datagrams,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             // A refusal, which is in the queue of errors.
-            Err(_) => received += 1,
+            Err(_) => errors += 1,
         }
-    };
-    socket.refusals(|address| each(Incoming::Refused(address)));
-    has_more
+    }
+    let mut refused = 0;
+    while refused < TURN
+        && let Some(address) = socket.refusal()
+    {
+        refused += 1;
+        each(Incoming::Refused(address));
+    }
+    [datagrams, errors.max(refused)]
 }
 
 #[cfg(test)]

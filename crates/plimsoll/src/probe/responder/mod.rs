@@ -164,7 +164,8 @@ impl Responder {
     }
 
     /// Replaces the keys. Leases stay. A client whose key is among the new ones notices nothing; any
-    /// other one gets no answer and no notice from now on.
+    /// other one gets no answer and no notice from now on. So a keyring that hands keys out has to be
+    /// made from the former one.
     ///
     /// # Errors
     /// If the keyring requires no key for a socket beyond loopback. The keys stay then.
