@@ -98,6 +98,25 @@ def test_keys_of_a_file_are_used_and_changed_by_reload(fleet: Fleet, tmp_path: p
     assert "clusters.main.probes.keys" in proxy.output() and "line 1: expected an id" in proxy.output()
 
 
+def test_rolling_restart_of_idle_backends_fails_no_request_of_a_client_that_wakes_up(fleet: Fleet) -> None:
+    backends = [fleet.backend() for _ in range(3)]
+    proxy = idle_proxy(fleet, [backend.address for backend in backends], probes='interval = "1s"')
+    for number, backend in enumerate(backends):
+        backend.signal(signal.SIGTERM)
+        proxy.admin.wait_for_state(backend.address, "lame-duck", 2)
+        # Busy from one moment to the next, while a backend leaves.
+        answers = [http(proxy.url) for _ in range(50)]
+        assert [status for status, _ in answers] == [200] * 50
+        backend.wait(20)
+        backends[number] = fleet.again(backend)
+        proxy.admin.wait_for_healthy(3, 15)
+        wait_until(
+            "all are inactive again", lambda: proxy.admin.metric("plimsoll_probe_inactive_backends") == 3, seconds=15
+        )
+    assert proxy.admin.metric("plimsoll_requests_total", result="connect-failed") == 0
+    assert proxy.admin.metric("plimsoll_probe_woken_total") >= 3
+
+
 def test_backend_that_is_killed_is_refusing_by_a_check(fleet: Fleet) -> None:
     backend = fleet.backend()
     proxy = idle_proxy(fleet, [backend.address], probes='interval = "1s"')

@@ -152,6 +152,9 @@ const READS: Pace =
     Pace { per_second: NonZeroU32::new(50_000).expect("not zero"), burst: NonZeroU32::new(1_000).expect("not zero") };
 /// Pause after a burst.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Pause after any datagram: the answers to queries that were sent together are read together. A
+/// notice after a silence is read at once.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// A query on its way out.
 pub(super) struct Outgoing {
@@ -232,7 +235,7 @@ impl Network {
             facts.push((*id, fact));
         });
         self.reads.take(now, reads);
-        self.paused_until = (!self.reads.is_ready(now)).then(|| Instant::now() + PAUSE);
+        self.paused_until = (reads > 0).then(|| Instant::now() + if self.reads.is_ready(now) { GATHER } else { PAUSE });
         let mut machine = shared.machine.lock();
         machine.counts.probe_drops.add(drops);
         let news = machine.tell(now, |balancer, rng, mut observe| {
