@@ -30,6 +30,12 @@ def ticks() -> Ticks:
     return Ticks(fields[7], sum(fields))
 
 
+def idle() -> int:
+    """Ticks of all cores without work."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return fields[3] + fields[4]
+
+
 def little_stolen(made: dict) -> bool:
     """Of a measurement that says how much was `stolen`."""
     return made["stolen"] <= UNDISTURBED
