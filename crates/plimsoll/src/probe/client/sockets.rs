@@ -2,12 +2,16 @@
 //!
 //! They are bound to any port, and not connected: one socket serves thousands of backends. The
 //! kernel keeps ICMP messages, so a closed port is known at once.
+//!
+//! They are registered for reading alone. Tokio's own socket is registered for writing too, and then
+//! each query wakes the thread once more, when the backend's kernel has taken it.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::Interest;
-use tokio::net::UdpSocket;
+use tokio::io::unix::AsyncFd;
 
 use crate::probe::socket::{Buffers, Route, Socket};
 
@@ -22,12 +26,17 @@ pub(crate) enum Incoming<'a> {
     Refused(SocketAddr),
 }
 
+/// A socket that wakes its reader.
+type Registered = Socket<AsyncFd<UdpSocket>>;
+
 /// The sockets of one client.
 #[derive(Default)]
 pub(crate) struct QuerySockets {
-    v4: Option<Socket<UdpSocket>>,
-    v6: Option<Socket<UdpSocket>>,
+    v4: Option<Registered>,
+    v6: Option<Registered>,
     buffers: Option<Buffers>,
+    /// The last wait ended with an error of a socket.
+    has_refusals: AtomicBool,
     /// The last turn did not receive all.
     has_more: bool,
 }
@@ -55,8 +64,8 @@ impl QuerySockets {
             return;
         }
         tokio::select! {
-            () = readable(self.v4.as_ref()) => {}
-            () = readable(self.v6.as_ref()) => {}
+            () = self.readable(self.v4.as_ref()) => {}
+            () = self.readable(self.v6.as_ref()) => {}
         }
     }
 
@@ -64,51 +73,66 @@ impl QuerySockets {
     /// those that failed included.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(Incoming<'_>)) -> usize {
         let buffers = self.buffers.get_or_insert_with(Buffers::new);
+        let has_refusals = std::mem::take(self.has_refusals.get_mut());
         let (mut reads, mut has_more) = (0, false);
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
-            let read = receive(socket, buffers, &mut each);
+            let read = receive(socket, buffers, has_refusals, &mut each);
             reads += read.iter().sum::<usize>();
+            // Those that were left of the refusals are found by the flag.
+            *self.has_refusals.get_mut() |= read[1] >= TURN;
             has_more |= read.iter().any(|read| *read >= TURN);
         }
         self.has_more = has_more;
         reads
     }
+
+    async fn readable(&self, socket: Option<&Registered>) {
+        let Some(socket) = socket else { return std::future::pending().await };
+        if let Ok(mut ready) = socket.get_ref().ready(INTEREST).await {
+            self.has_refusals.fetch_or(ready.ready().is_error(), Ordering::Relaxed);
+            // The caller reads until nothing is left. A later datagram wakes the next wait.
+            ready.clear_ready();
+        }
+    }
 }
 
-fn bind(to: SocketAddr) -> io::Result<Socket<UdpSocket>> {
+const INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
+
+fn bind(to: SocketAddr) -> io::Result<Registered> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = std::net::UdpSocket::bind((any, 0))?;
+    let socket = UdpSocket::bind((any, 0))?;
     socket.set_nonblocking(true)?;
     let address = socket.local_addr()?;
-    let socket = Socket::bound(UdpSocket::from_std(socket)?, address)?;
+    #[expect(deprecated, reason = "its successor is unsafe code; this socket keeps its descriptor")]
+    let socket = Socket::bound(AsyncFd::with_interest(socket, INTEREST)?, address)?;
     socket.keep_refusals()?;
     Ok(socket)
 }
 
-async fn readable(socket: Option<&Socket<UdpSocket>>) {
-    let Some(socket) = socket else { return std::future::pending().await };
-    if socket.get_ref().ready(Interest::READABLE | Interest::ERROR).await.is_ok() {
-        // The caller reads until nothing is left. A later datagram wakes the next wait.
-        // Tokio clears no two interests at once.
-        for interest in [Interest::READABLE, Interest::ERROR] {
-            let _ = socket.get_ref().try_io(interest, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-        }
-    }
-}
-
 /// Returns the number of datagrams and errors that it read: with [`TURN`] of either there may be more.
-fn receive(socket: &Socket<UdpSocket>, buffers: &mut Buffers, each: &mut impl FnMut(Incoming<'_>)) -> [usize; 2] {
+fn receive(
+    socket: &Registered,
+    buffers: &mut Buffers,
+    mut has_refusals: bool,
+    each: &mut impl FnMut(Incoming<'_>),
+) -> [usize; 2] {
     let [mut datagrams, mut errors] = [0; 2];
     while datagrams < TURN && errors < TURN {
         match socket.receive(buffers, |route, bytes| each(Incoming::Datagram(route.peer, bytes))) {
-            Ok(read) => datagrams += read.datagrams,
+            Ok(read) => {
+                datagrams += read.datagrams;
+                if read.is_last {
+                    break;
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             // A refusal, which is in the queue of errors.
-            Err(_) => errors += 1,
+            Err(_) => (errors, has_refusals) = (errors + 1, true),
         }
     }
     let mut refused = 0;
-    while refused < TURN
+    while has_refusals
+        && refused < TURN
         && let Some(address) = socket.refusal()
     {
         refused += 1;
@@ -120,6 +144,7 @@ fn receive(socket: &Socket<UdpSocket>, buffers: &mut Buffers, each: &mut impl Fn
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
+    use std::os::fd::AsRawFd as _;
     use std::time::Duration;
 
     use super::{Incoming, IpAddr, QuerySockets, SocketAddr, TURN};
@@ -153,6 +178,34 @@ mod tests {
             backend.send_to(b"answer", client).unwrap();
             assert_eq!(receive(&mut sockets, 1).await, [(backend.local_addr().unwrap(), b"answer".to_vec())]);
         }
+    }
+
+    /// The events for which this process has registered a descriptor anywhere.
+    fn registered(descriptor: i32) -> Vec<u32> {
+        let lines = std::fs::read_dir("/proc/self/fdinfo").unwrap().filter_map(|entry| {
+            // Other tests close descriptors meanwhile.
+            std::fs::read_to_string(entry.unwrap().path()).ok()
+        });
+        let events = |line: &str| {
+            let mut words = line.strip_prefix("tfd:")?.split_whitespace();
+            let is_meant = words.next()?.parse() == Ok(descriptor);
+            is_meant.then(|| u32::from_str_radix(words.nth(1)?, 16).ok()).flatten()
+        };
+        lines.flat_map(|text| text.lines().filter_map(events).collect::<Vec<_>>()).collect()
+    }
+
+    #[tokio::test]
+    async fn sent_query_wakes_no_thread() {
+        const EPOLLIN: u32 = 1;
+        const EPOLLOUT: u32 = 4;
+        let mut sockets = QuerySockets::default();
+        let backend = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sockets.send(backend.local_addr().unwrap(), b"question").unwrap();
+        let descriptor = sockets.v4.as_ref().unwrap().get_ref().as_raw_fd();
+        // Once for each descriptor of the same epoll.
+        let registered = registered(descriptor);
+        let reads_only = |events: &u32| events & (EPOLLIN | EPOLLOUT) == EPOLLIN;
+        assert!(!registered.is_empty() && registered.iter().all(reads_only), "{registered:x?}");
     }
 
     #[tokio::test]
