@@ -7,6 +7,8 @@ import struct
 import threading
 import time
 
+import pytest
+
 from harness.fleet import Fleet, Proxy
 from harness.http1 import Connection, Message, answer
 from harness.probes import ANSWER, HEALTHY, LAME_DUCK, NOTICE
@@ -97,6 +99,7 @@ def test_replays_forgeries_and_wrong_sizes_change_nothing(fleet: Fleet, tmp_path
     assert proxy.admin.metric("plimsoll_probe_notices_total") == 0
 
 
+@pytest.mark.alone
 def test_flood_of_forged_notices_causes_few_queries_and_takes_no_core(fleet: Fleet, tmp_path: pathlib.Path) -> None:
     proxy, responder, address = probed(fleet, tmp_path)
     forged = datagram(NOTICE, LAME_DUCK, responder.nonces[-1], responder.port, 9, b"guessed, guessed")
