@@ -46,7 +46,7 @@ impl Server {
         lifecycle.ready();
         let milliseconds = Duration::from_millis;
         let mut config = ServeConfig::default();
-        config.drain = DrainConfig { quiet: milliseconds(20), announce: milliseconds(400), drain: milliseconds(5000) };
+        config.drain = DrainConfig { quiet: milliseconds(20), announce: milliseconds(2000), drain: milliseconds(5000) };
         let layer = ServerLayer::builder(lifecycle.clone()).admission(None).readiness_path("/readyz").build();
         let responder = keyring.map(|keyring| {
             let settings = ResponderSettings { ports: vec![address.port()], keyring, limits: QueryLimits::default() };
@@ -140,6 +140,7 @@ async fn idle_client_sends_no_checks_and_learns_of_a_lame_duck_at_once() {
 
     server.lifecycle.lame_duck();
     until(|| state_of(&cluster, server.address) == State::LameDuck).await;
+    assert!(!server.task.is_finished(), "known before the listener closes");
     assert_eq!(cluster.probes().unwrap().counts.notices, 1);
 
     // The UDP port closes with the process; a query every second finds it.
@@ -253,8 +254,11 @@ async fn check_brings_the_key_of_its_backend() {
         let cluster = Cluster::new("test", config, servers.each_ref().map(|server| server.address));
         tokio::spawn(cluster.run());
         until(|| cluster.probes().unwrap().census.inactive == 2).await;
+        // Without a lease there is no notice.
+        until(|| servers.iter().all(|server| server.responder.as_ref().unwrap().counts().leases > 0)).await;
         servers[0].lifecycle.lame_duck();
         until(|| state_of(&cluster, servers[0].address) == State::LameDuck).await;
+        assert!(!servers[0].task.is_finished(), "known before the listener closes: {check:?}");
         let probes = cluster.probes().unwrap();
         assert_eq!((probes.counts.notices, probes.drops.unauthentic), (1, 0), "{check:?}");
         assert_eq!(state_of(&cluster, servers[1].address), State::Healthy);
