@@ -43,6 +43,9 @@ def changes(proxy: Proxy) -> list[tuple[str, str]]:
 def test_idle_proxies_learn_of_sigterm_before_the_backend_closes(fleet: Fleet) -> None:
     backend = fleet.backend()
     proxies = [idle_proxy(fleet, [backend.address]) for _ in range(5)]
+    for proxy in proxies:
+        # The first query finds the path, the second one requests the lease.
+        wait_until("it has a lease", lambda proxy=proxy: proxy.admin.metric("plimsoll_probe_answers_total") >= 2)
     backend.signal(signal.SIGTERM)
     for proxy in proxies:
         proxy.admin.wait_for_state(backend.address, "lame-duck", 1)
