@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod dns;
+pub mod eds;
 pub mod file;
 pub mod kubernetes;
 
