@@ -117,7 +117,7 @@ table! {
 
 table! {
     /// How a cluster's backends are spoken to in TLS.
-    #[derive(Clone, Debug, PartialEq)]
+    #[derive(Clone, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct ClusterTls {
         /// Authorities that vouch for backends; `None` for those that the system trusts.

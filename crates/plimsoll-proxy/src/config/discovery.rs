@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll::discover::OnEmpty;
+use plimsoll::tls::TlsConfig;
 use plimsoll_config::{Checker, Choice, Effect, table};
 use plimsoll_core::discover::MergeConfig;
 use plimsoll_tls_config::FilePath;
 
 use super::dns_name::{HostName, Resolver, ServiceName};
+use super::eds::Eds;
 use super::kubernetes::{Kubernetes, Service};
 
 const ON_EMPTY: Choice<OnEmpty> =
@@ -47,12 +49,14 @@ table! {
         pub ordinals: bool = false, value, FOLLOWED;
         /// A service with EndpointSlices to follow.
         pub kubernetes: Option<Kubernetes> = None, optional_table, FOLLOWED;
+        /// A service at an xDS control plane to follow.
+        pub eds: Option<Eds> = None, optional_table, FOLLOWED;
     }
     NEEDS = "file = \"web.json\" or dns = \"web.internal:8080\"";
 }
 
 /// A source to follow, with everything that decides on its members.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Followed {
     pub(crate) origin: Origin,
     pub(crate) hold: Duration,
@@ -61,7 +65,7 @@ pub(crate) struct Followed {
 }
 
 /// The place that lists backends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Origin {
     /// A watched file.
     File(PathBuf),
@@ -71,12 +75,15 @@ pub(crate) enum Origin {
     Srv(ServiceName, Option<SocketAddr>),
     /// The EndpointSlices of a service.
     Kubernetes(Service),
+    /// The endpoints of a service at a control plane, with TLS or without.
+    Eds(Eds, Option<TlsConfig>),
 }
 
 impl Discovery {
-    /// The source, for a configuration in `folder`; `None` before [`Discovery::check`] only.
-    pub(super) fn followed(&self, folder: &Path) -> Option<Followed> {
-        let (_, origin) = self.origins(folder).next()?;
+    /// The source, for a configuration in `folder`, with the content of the files of TLS; `None` before
+    /// [`Discovery::check`] only.
+    pub(super) fn followed(&self, folder: &Path, tls: Option<&TlsConfig>) -> Option<Followed> {
+        let (_, origin) = self.origins(folder, tls).next()?;
         Some(Followed {
             origin,
             hold: self.hold.unwrap_or(Duration::ZERO),
@@ -87,16 +94,17 @@ impl Discovery {
 
     /// Reports unless there is exactly one source.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
-        let named: Vec<_> = self.origins(Path::new("")).map(|(key, _)| key).collect();
+        let named: Vec<_> = self.origins(Path::new(""), None).map(|(key, _)| key).collect();
         check_one(&named, path, checker);
         let is_dns = self.dns.is_some() || self.srv.is_some();
         if self.resolver.is_some() && !is_dns && checker.is_readable(path) {
             let help = "add dns = \"web.internal:8080\" or srv = \"_http._tcp.web.internal\", or remove it";
             checker.report(format!("{path}.resolver"), "has no effect: the source is no DNS name", help);
         }
-        let without_ordinals = match (is_dns, self.kubernetes.is_some()) {
-            (true, _) => Some("DNS has no ordinals, so each answer would be an error"),
-            (_, true) => Some("EndpointSlices have no ordinals, so each answer would be an error"),
+        let without_ordinals = match (is_dns, self.kubernetes.is_some(), self.eds.is_some()) {
+            (true, ..) => Some("DNS has no ordinals, so each answer would be an error"),
+            (_, true, _) => Some("EndpointSlices have no ordinals, so each answer would be an error"),
+            (.., true) => Some("EDS has no ordinals, so each answer would be an error"),
             _ => None,
         };
         if let Some(reason) = without_ordinals.filter(|_| self.ordinals) {
@@ -109,13 +117,14 @@ impl Discovery {
     }
 
     /// The sources that are set, each with its key.
-    fn origins(&self, folder: &Path) -> impl Iterator<Item = (&'static str, Origin)> {
+    fn origins(&self, folder: &Path, tls: Option<&TlsConfig>) -> impl Iterator<Item = (&'static str, Origin)> {
         let file = self.file.as_ref().map(|file| Origin::File(file.within(folder)));
         let server = self.resolver.map(|resolver| resolver.0);
         let dns = self.dns.clone().map(|name| Origin::Dns(name, server));
         let srv = self.srv.clone().map(|name| Origin::Srv(name, server));
         let kubernetes = self.kubernetes.clone().map(|service| Origin::Kubernetes(service.within(folder)));
-        [("file", file), ("dns", dns), ("srv", srv), ("kubernetes", kubernetes)]
+        let eds = self.eds.clone().map(|service| Origin::Eds(service, tls.cloned()));
+        [("file", file), ("dns", dns), ("srv", srv), ("kubernetes", kubernetes), ("eds", eds)]
             .into_iter()
             .filter_map(|(key, origin)| Some((key, origin?)))
     }

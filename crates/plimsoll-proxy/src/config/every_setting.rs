@@ -45,6 +45,7 @@ const VALUES: &[&str] = &[
     "\"text/plain\"",
     "404",
     "\"http://127.0.0.1:7777\"",
+    "\"zone\"",
 ];
 
 /// `examples/all-options.toml` with its comments that are settings as settings.

@@ -38,6 +38,8 @@ pub(super) struct Files {
     pub(super) clusters: BTreeMap<String, TlsConfig>,
     /// Keys of probes, by the cluster's name.
     pub(super) cluster_probe_keys: BTreeMap<String, ProbeKeys>,
+    /// To the control plane that lists the backends, by the cluster's name.
+    pub(super) discovery: BTreeMap<String, TlsConfig>,
     /// To the quota server.
     pub(super) quota: Option<TlsConfig>,
     /// To the collector of traces.
@@ -73,6 +75,13 @@ pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Ve
         if let Some(probes) = &cluster.probes {
             let keys = probes.keys(&format!("clusters.{name}.probes"), folder, reader.checker());
             files.cluster_probe_keys.extend(keys.map(|keys| (name.clone(), keys)));
+        }
+    }
+    for (name, cluster) in &raw.clusters {
+        let eds = cluster.discovery.as_ref().and_then(|discovery| discovery.eds.as_ref());
+        if let Some(tls) = eds.and_then(|eds| eds.tls.as_ref()) {
+            let client = reader.cluster(&format!("clusters.{name}.discovery.eds.tls"), tls);
+            files.discovery.extend(client.map(|client| (name.clone(), client)));
         }
     }
     if let Some(tls) = raw.quota.as_ref().and_then(|quota| quota.tls.as_ref()) {

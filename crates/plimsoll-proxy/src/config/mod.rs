@@ -25,6 +25,7 @@ mod degraded;
 mod diff;
 mod discovery;
 mod dns_name;
+mod eds;
 mod explain;
 mod files;
 mod forwarded;
@@ -95,6 +96,7 @@ use bytes::Bytes;
 pub use discovery::Discovery;
 pub(crate) use discovery::{Followed, Origin};
 pub use dns_name::{HostName, Resolver, ServiceName};
+pub use eds::{Eds, EdsNode};
 use files::Files;
 pub(crate) use path::normalise;
 use plimsoll::client::ClusterConfig;
@@ -318,7 +320,8 @@ impl Config {
 
     /// The source of the backends of this cluster; `None` if they are those of the file.
     pub(crate) fn followed(&self, cluster: &str) -> Option<Followed> {
-        self.raw.clusters.get(cluster)?.discovery.as_ref()?.followed(&self.files.folder)
+        let tls = self.files.discovery.get(cluster);
+        self.raw.clusters.get(cluster)?.discovery.as_ref()?.followed(&self.files.folder, tls)
     }
 
     /// The DNS server to ask for names among the backends of a cluster. `None`: those of the system.

@@ -112,6 +112,7 @@ pub(super) fn give<U: Use>(origin: &Origin, ordinals: bool, to: U) -> U::Outcome
             numbered(if let Some(server) = server { source.at(*server) } else { source }, ordinals, to)
         }
         Origin::Kubernetes(service) => numbered(service.source(), ordinals, to),
+        Origin::Eds(service, tls) => numbered(service.source(tls.as_ref()), ordinals, to),
     }
 }
 
