@@ -163,7 +163,7 @@ service = "default"
     assert 0.2 < groups["acme"]["ok"] / groups["acme"]["requests"] < 0.6, groups
     assert groups["web"]["ok"] == groups["web"]["requests"], groups
     ask = [PLIMSOLL, "explain", "--admin", proxy.admin.url.removeprefix("http://")]
-    refused_id = json.loads(run([*ask, "--customer", "acme", "--json"], 20).stdout)["requests"][0]["id"]
+    refused_id = json.loads(run([*ask, "--reason", "quota", "--customer", "acme", "--json"], 20).stdout)["requests"][0]["id"]
     told = run([*ask, refused_id], 20).stdout
     assert "quota: limit over the fleet: " in told and "of 0.1 CPUs" in told, told
     (cluster,) = proxy.admin.json("/api/v1/throttling")["clusters"]
@@ -320,7 +320,7 @@ service = "default"
         counted = fleet.load_now(proxy.url, "--rate", "100", "--duration", "3s", "--customers", "web=1")
     assert 0.2 < counted.failed / counted.requests < 0.8, counted.raw
     ask = [PLIMSOLL, "explain", "--admin", proxy.admin.url.removeprefix("http://")]
-    refused = json.loads(run([*ask, "--customer", "web", "--json"], 20).stdout)["requests"][0]
+    refused = json.loads(run([*ask, "--reason", "quota", "--customer", "web", "--json"], 20).stdout)["requests"][0]
     assert refused["gate"]["fleet_group"] == "free", refused
     told = run([*ask, refused["id"]], 20).stdout
     assert "quota: limit of group free over the fleet: " in told and "of 0.1 CPUs" in told, told
