@@ -83,11 +83,11 @@ def test_less_critical_requests_are_refused_first_at_every_backend(fleet: Fleet)
     # Critical load of 0.32 CPUs fits, with all of it at one backend.
     customer = ["-H", "x-customer: acme"]
     mixes = [(some[0], 160, "critical=1"), (some[1], 300, "sheddable=1")]
-    warm = [load(fleet, backend, rate, 4, "--criticality", mix, *customer) for backend, rate, mix in mixes]
-    [each.result() for each in warm]
-    loads = [load(fleet, backend, rate, 7, "--criticality", mix, *customer) for backend, rate, mix in mixes]
+    more = ["--warmup", "4s", *customer]
+    loads = [load(fleet, backend, rate, 7, "--criticality", mix, *more) for backend, rate, mix in mixes]
     critical, sheddable = (each.result() for each in loads)
-    assert critical.failed / critical.requests < 0.02, critical.raw["groups"]["by_criticality"]
+    # None is expected: bursts of a loaded machine are admitted up to half a second of the rate.
+    assert critical.failed / critical.requests < 0.01, (critical.raw["groups"]["by_criticality"], critical.raw["send_lag_ms"])
     assert sheddable.failed / sheddable.requests > 0.6, sheddable.raw["groups"]["by_criticality"]
 
 

@@ -10,7 +10,7 @@
 //!
 //! Below the cut nothing is admitted, and at it a part that is chosen at random, or by cohort. More than
 //! the part passes while the level is high, so that the level binds and not the estimate of the demand.
-//! Above the cut nearly all is admitted: over the fleet it fits into the limit.
+//! Above the cut nearly all is admitted: over the fleet it fits into the limit. Its debt is [paid off](pay_off).
 //!
 //! ```text
 //! low  = d·t + c/2 + 2 √(d·t·c)         t = 0.1 s: requests that may arrive before the answer to a report
@@ -27,7 +27,7 @@ use core::time::Duration;
 
 use super::rule::{LEVELS, Rule, cut, root};
 use super::{AssignmentEntry, Bucket, CustomerId, Cut, FairShare, FleetUse, Hold, Limit, ReportEntry};
-use super::{UNLIMITED, floor, granted, soft};
+use super::{UNLIMITED, floor, granted, pay_off, soft};
 use crate::{Criticality, Timestamp, decay};
 
 /// Time after which half of the demand is forgotten.
@@ -419,7 +419,8 @@ impl Account {
             let more = decay::rate(self.lately * left, SHORT_HALF_LIFE) - self.rate();
             return enough.max(more * AHEAD) - level;
         }
-        let is_above = self.is_short_above_the_cut(&self.demand(now));
+        let demand = self.demand_with_debt(now);
+        let is_above = self.is_short_above_the_cut(&demand);
         if self.is_small() { enough - level } else { f64::from(u8::from(is_above)) }
     }
 
@@ -446,9 +447,24 @@ impl Account {
         above as f64 > self.rate() * (1.0 + CHANGE)
     }
 
+    /// The demand to report: more than is measured while requests above the cut are in debt.
+    fn demand_with_debt(&mut self, now: Timestamp) -> [u64; LEVELS] {
+        let (mut demand, depth, debt) = (self.demand(now), self.depth(), -self.bucket.level(now));
+        if self.cut == Cut::NONE || debt <= 0.0 {
+            return demand;
+        }
+        let (Some(limit), Some(fleet)) = (self.limit, self.fleet) else { return demand };
+        let rank = self.cut.rank;
+        let above = |levels: &[u64; LEVELS]| levels[..rank].iter().sum::<u64>();
+        let others = above(&fleet.demand).saturating_sub(self.reported.as_ref().map_or(0, above));
+        let debt = debt.min(DEBT * rank as f64 * depth);
+        pay_off::raise(&mut demand[..rank], debt, others, granted(limit));
+        demand
+    }
+
     /// The entry of a report. `is_regular`: the report of each second, which has changes of demand too.
     pub(super) fn report(&mut self, now: Timestamp, customer: CustomerId, is_regular: bool) -> Option<ReportEntry> {
-        let mut demand = self.demand(now);
+        let mut demand = self.demand_with_debt(now);
         if demand.iter().sum::<u64>() as f64 <= self.unreported {
             demand = [0; LEVELS];
         }

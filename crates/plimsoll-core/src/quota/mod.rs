@@ -38,6 +38,7 @@ mod limiter;
 mod message;
 mod overload;
 mod owner;
+mod pay_off;
 mod rollout;
 mod rule;
 mod soft;

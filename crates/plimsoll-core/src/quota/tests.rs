@@ -11,6 +11,7 @@ use super::*;
 use crate::outlook::Outlook;
 use crate::{Criticality, Timestamp};
 
+mod criticality;
 mod newcomer;
 
 /// A message under way, on the stream of its task with this generation.
