@@ -21,6 +21,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll", &["plimsoll-core", "plimsoll-http1", "plimsoll-wire"]),
     ("plimsoll-discover", &["plimsoll", "plimsoll-core"]),
     ("plimsoll-tls-config", &["plimsoll", "plimsoll-config"]),
+    ("plimsoll-etcd", &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-tls-config"]),
     (
         "plimsoll-proxy",
         &[

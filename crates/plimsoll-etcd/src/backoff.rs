@@ -1,0 +1,38 @@
+//! The time before something is done again after an error.
+
+use std::time::Duration;
+
+use rand_core::Rng as _;
+use rand_pcg::Pcg64Mcg;
+
+use crate::client::rng;
+
+/// The first time. It doubles up to [`MAX`].
+const FIRST: Duration = Duration::from_millis(100);
+/// The last one: etcd that is back is found so soon.
+const MAX: Duration = Duration::from_secs(2);
+
+/// Times that double, each half to one and a half of it: clients that lost one endpoint together do
+/// not reach the next one together.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+    rng: Pcg64Mcg,
+}
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self { next: FIRST, rng: rng() }
+    }
+
+    /// After a success.
+    pub(crate) fn reset(&mut self) {
+        self.next = FIRST;
+    }
+
+    pub(crate) async fn wait(&mut self) {
+        let wait = self.next.mul_f64(0.5 + f64::from(self.rng.next_u32()) / f64::from(u32::MAX));
+        self.next = (2 * self.next).min(MAX);
+        tokio::time::sleep(wait).await;
+    }
+}

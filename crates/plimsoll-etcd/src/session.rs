@@ -1,0 +1,183 @@
+//! A lease that is kept alive: the sign of life of one process.
+//!
+//! ```text
+//! renewals   every ttl/3; each on the same stream, answered within ttl/3
+//! belief     until the sending of the last answered renewal + ttl
+//! ```
+//!
+//! A renewal that is not answered breaks the stream, and the next endpoint is used. When etcd says that
+//! the lease is no more, the session gets another one with another id, and its user puts its keys
+//! again. etcd that is lost does not end a session: nobody else knows of the end of the lease either,
+//! and after an election of etcd's members all leases live on.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic_prost::ProstCodec;
+
+use crate::backoff::Backoff;
+use crate::client::{Client, Failure};
+use crate::error::EtcdError;
+use crate::message::{LEASE_KEEP_ALIVE, LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+
+/// Renewals in the time to live of a lease: two may be lost.
+const RENEWALS: u32 = 3;
+/// Time to tell etcd of the end of a session.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The lease of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its id.
+    pub id: i64,
+    /// Its time to live, from the receipt of a renewal by etcd.
+    pub ttl: Duration,
+    /// When the last answered renewal was sent.
+    pub renewed: Instant,
+}
+
+impl Lease {
+    /// Until when it is alive for sure, as far as clocks run alike: the time to live begins at etcd
+    /// after the sending.
+    #[must_use]
+    pub fn sure_until(&self) -> Instant {
+        self.renewed + self.ttl
+    }
+}
+
+/// A lease that is kept alive until the session is dropped or ended.
+#[derive(Debug)]
+pub struct Session {
+    client: Client,
+    lease: watch::Receiver<Option<Lease>>,
+    task: JoinHandle<()>,
+}
+
+enum End {
+    /// etcd does not know the lease.
+    Expired,
+    /// The stream broke.
+    Broken,
+}
+
+impl Session {
+    /// A session whose lease lives `ttl` without a renewal: whole seconds, at least 2 at etcd.
+    #[must_use]
+    pub fn start(client: Client, ttl: Duration) -> Self {
+        let (sender, lease) = watch::channel(None);
+        let task = tokio::spawn(keep(client.clone(), ttl, sender));
+        Self { client, lease, task }
+    }
+
+    /// The lease, as it changes: `None` before the first one. Another id means that the former lease
+    /// expired, and its keys are gone.
+    #[must_use]
+    pub fn lease(&self) -> watch::Receiver<Option<Lease>> {
+        self.lease.clone()
+    }
+
+    /// Ends the lease, and so deletes its keys.
+    ///
+    /// # Errors
+    /// etcd is unreachable: the lease expires by itself.
+    pub async fn end(self) -> Result<(), EtcdError> {
+        self.task.abort();
+        let Some(lease) = *self.lease.borrow() else { return Ok(()) };
+        let unreachable = |_| EtcdError::Unreachable("no answer within 2 s".to_owned());
+        timeout(END_TIMEOUT, self.client.revoke(lease.id)).await.map_err(unreachable)?
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn keep(client: Client, ttl: Duration, lease: watch::Sender<Option<Lease>>) {
+    let mut backoff = Backoff::new();
+    loop {
+        let renewed = Instant::now();
+        let (id, ttl) = match client.grant(ttl).await {
+            Ok(granted) => granted,
+            Err(error) => {
+                tracing::debug!(%error, "no lease");
+                backoff.wait().await;
+                continue;
+            }
+        };
+        lease.send_replace(Some(Lease { id, ttl, renewed }));
+        loop {
+            match renew(&client, id, ttl, &lease, &mut backoff).await {
+                End::Expired => break,
+                End::Broken => backoff.wait().await,
+            }
+        }
+        tracing::info!(lease = format!("{id:x}"), "lease expired, its keys are put again");
+    }
+}
+
+/// Renewals on one stream.
+async fn renew(
+    client: &Client,
+    id: i64,
+    ttl: Duration,
+    lease: &watch::Sender<Option<Lease>>,
+    backoff: &mut Backoff,
+) -> End {
+    let Ok(connection) = client.connection().await else { return End::Broken };
+    let (requests, queue) = mpsc::channel(1);
+    let every = ttl / RENEWALS;
+    let opened = async {
+        let request = client.request(&connection, ReceiverStream::new(queue)).await?;
+        let mut grpc = connection.grpc();
+        grpc.ready().await.map_err(|error| Failure::endpoint(&error, false))?;
+        let codec: ProstCodec<LeaseKeepAliveRequest, LeaseKeepAliveResponse> = ProstCodec::default();
+        let path = http::uri::PathAndQuery::from_static(LEASE_KEEP_ALIVE);
+        grpc.streaming(request, path, codec).await.map_err(Failure::from)
+    };
+    // etcd sends the head of its answer with the first renewal.
+    let mut sent = Instant::now();
+    let _ = requests.try_send(LeaseKeepAliveRequest { id });
+    let mut answers = match timeout(every, opened).await {
+        Ok(Ok(answers)) => answers.into_inner(),
+        failed => {
+            if let Ok(Err(Failure::Token)) = failed {
+                client.forget_token();
+            }
+            client.leave(&connection).await;
+            client.reach().broke();
+            return End::Broken;
+        }
+    };
+    loop {
+        match timeout(every, answers.message()).await {
+            Ok(Ok(Some(answer))) if answer.ttl > 0 => {
+                client.reach().answered();
+                backoff.reset();
+                let ttl = Duration::from_secs(answer.ttl.unsigned_abs());
+                lease.send_replace(Some(Lease { id, ttl, renewed: sent }));
+            }
+            Ok(Ok(Some(_))) => return End::Expired,
+            failed => {
+                if let Ok(Err(status)) = failed
+                    && let Failure::Token = Failure::from(status)
+                {
+                    client.forget_token();
+                } else {
+                    client.leave(&connection).await;
+                }
+                client.reach().broke();
+                return End::Broken;
+            }
+        }
+        sleep_until(sent + every).await;
+        sent = Instant::now();
+        if requests.send(LeaseKeepAliveRequest { id }).await.is_err() {
+            return End::Broken;
+        }
+    }
+}
