@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll::client::{Client, Cluster, ClusterConfig, SubsetChoice};
+use plimsoll::client::{Client, Cluster, ClusterConfig, Coordination, SubsetChoice};
 use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::Weight;
 use plimsoll_core::health::State;
@@ -203,6 +203,47 @@ async fn a_subset_is_spread_over_zones_and_follows_the_configuration() {
     assert_eq!(members(&cluster).len(), 9);
     cluster.set_config(config);
     assert_eq!(members(&cluster), three);
+}
+
+#[tokio::test]
+async fn coordinator_moves_members_and_its_last_word_stays() {
+    let servers = servers(6).await;
+    let all: Vec<&Server> = servers.iter().collect();
+    let addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
+    let config = |algorithm| {
+        let config = SubsetConfig { algorithm, size: NonZeroU32::new(2).unwrap(), seed: 0 };
+        let choice = SubsetChoice::coordinated(config, Who { id: 5, index: None });
+        ClusterConfig { subset: Some(choice), ..plain_config() }
+    };
+    let cluster = running(config(Algorithm::Ledger), &all).await;
+    assert_eq!(members(&cluster).len(), 2, "it does not wait for a coordinator");
+    let word = |assigned: &[usize]| {
+        let assigned = assigned.iter().map(|at| addresses[*at]).collect();
+        Coordination { index: None, assigned: Some(assigned) }
+    };
+    let set = |assigned: &[usize]| assigned.iter().map(|at| addresses[*at]).collect::<BTreeSet<_>>();
+    cluster.coordinate(word(&[0, 1]));
+    assert_eq!(members(&cluster), set(&[0, 1]));
+    let kept = cluster.backends().iter().find(|view| view.backend.address() == addresses[1]).unwrap().snapshot.since;
+    cluster.coordinate(word(&[0, 1, 4]));
+    assert_eq!(members(&cluster), set(&[0, 1, 4]), "adds come before removes");
+    cluster.coordinate(word(&[1, 4]));
+    assert_eq!(members(&cluster), set(&[1, 4]));
+    let view = cluster.backends().into_iter().find(|view| view.backend.address() == addresses[1]).unwrap();
+    assert_eq!(view.snapshot.since, kept, "a member that stays keeps its state");
+    cluster.follow(Fixed::new(addresses[..5].iter().copied()));
+    assert_eq!(members(&cluster), set(&[1, 4]), "another list keeps the assignment");
+    cluster.follow(Fixed::new(addresses[..4].iter().copied()));
+    assert!(members(&cluster).contains(&addresses[1]) && members(&cluster).len() == 2, "one is replaced");
+
+    cluster.follow(Fixed::new(addresses.iter().copied()));
+    cluster.set_config(config(Algorithm::Deterministic));
+    let mut met = BTreeSet::new();
+    for index in 0..3 {
+        cluster.coordinate(Coordination { index: Some(index), assigned: None });
+        met.extend(members(&cluster));
+    }
+    assert_eq!(met.len(), 6, "three indices with two backends each meet all six");
 }
 
 #[test]

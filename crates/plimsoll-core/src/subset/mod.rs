@@ -47,6 +47,7 @@ use core::str::FromStr;
 
 use crate::Weight;
 
+mod coordinated;
 mod deterministic;
 pub mod ledger;
 mod members;
@@ -59,6 +60,7 @@ mod seeds;
 mod strata;
 mod van_der_corput;
 
+pub use coordinated::order_coordinated;
 pub use members::Subset;
 pub use ordinals::{Numbering, OrdinalError, check_ordinals};
 

@@ -11,7 +11,7 @@ use plimsoll_core::BalancerConfig;
 use plimsoll_core::probe::{Instance, KeySource, ProberConfig};
 use plimsoll_core::retry::hedge::HedgeConfig;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
-use plimsoll_core::subset::{self, Client, MissingInput, Numbering, SubsetConfig};
+use plimsoll_core::subset::{self, Client, MissingInput, Numbering, Subset, SubsetConfig};
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
@@ -120,8 +120,7 @@ impl SubsetChoice {
     /// The subset of `client`.
     ///
     /// # Errors
-    /// If the algorithm needs a fact that `client` lacks, or a coordinator, since this library has
-    /// none.
+    /// If the algorithm needs a fact that `client` lacks, or a coordinator: see [`Self::coordinated`].
     pub fn new(config: SubsetConfig, client: Client) -> Result<Self, MissingInput> {
         subset::order(&config, client, &[])?;
         Ok(Self { config, client })
@@ -133,10 +132,19 @@ impl SubsetChoice {
         &self.config
     }
 
-    pub(super) fn order(&self, backends: &Numbering) -> Vec<u32> {
-        // The choice was checked when it was made; otherwise the order of all backends stands.
-        let all = |_| (0..).take(backends.backends().len()).collect();
-        subset::order_numbered(&self.config, self.client, backends).unwrap_or_else(all)
+    /// The same of a client with a coordinator, which states what the algorithm needs later
+    /// ([`Cluster::coordinate`](crate::client::Cluster::coordinate)). Until then the order is that of
+    /// `rendezvous`, by the id of the client.
+    #[must_use]
+    pub fn coordinated(config: SubsetConfig, client: Client) -> Self {
+        Self { config, client }
+    }
+
+    /// The subset of these backends, by number, with the coordinator's word on it.
+    pub(super) fn subset(&self, backends: &Numbering, index: Option<u32>, assigned: &[u32]) -> Subset {
+        let client = Client { index: index.or(self.client.index), ..self.client };
+        let (order, size) = subset::order_coordinated(&self.config, client, backends, assigned);
+        Subset::new(order, size)
     }
 }
 

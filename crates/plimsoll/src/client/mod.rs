@@ -78,9 +78,9 @@ pub use self::backend::Backend;
 pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
 pub use self::cluster::{
-    BackendCounts, BackendView, Cluster, ClusterCounts, ClusterOverview, ClusterSummary, ClusterView, DiscoveryView,
-    HedgeCounts, Latencies, LocalityView, Notice, OverrideOutcome, OverrideView, ProbeDrops, ProbesView, Restraint,
-    SourceFailure, Transition,
+    BackendCounts, BackendView, Cluster, ClusterCounts, ClusterOverview, ClusterSummary, ClusterView, Coordination,
+    DiscoveryView, HedgeCounts, Latencies, LocalityView, Notice, OverrideOutcome, OverrideView, ProbeDrops, ProbesView,
+    Restraint, SourceFailure, Transition,
 };
 pub use self::config::{
     Check, CheckTimeout, ClusterConfig, PoolConfig, ProbeConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,

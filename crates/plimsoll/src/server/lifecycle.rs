@@ -232,8 +232,9 @@ impl Lifecycle {
         self.subscribe()
     }
 
-    /// The same, for a task that does not end the process.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Phase> {
+    /// The same as [`Self::watch`], for a task that does not end the process.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Phase> {
         self.0.phase.subscribe()
     }
 

@@ -25,7 +25,7 @@ use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use tokio::sync::Notify;
 
-use super::membership::Membership;
+use super::membership::{Coordination, Membership};
 use super::overview::{Transition, Transitions};
 use super::preempt::Preemptibles;
 use super::probes::Identity;
@@ -411,6 +411,15 @@ impl Machine {
         let config = self.config.clone();
         self.set_probes(now);
         self.set_localities(now, config.localities.as_ref(), former.localities.as_ref());
+        self.resubset(now)
+    }
+
+    /// Takes the word of a coordinator on the subset.
+    pub(super) fn coordinate(&mut self, now: Timestamp, word: Coordination) -> News {
+        if *self.membership.coordination() == word {
+            return News::default();
+        }
+        self.membership.coordinate(word);
         self.resubset(now)
     }
 

@@ -21,12 +21,27 @@ pub(super) struct Membership {
     /// The places of `known` by address.
     places: HashMap<SocketAddr, usize>,
     choice: Option<SubsetChoice>,
+    /// The coordinator's word on the subset.
+    coordination: Coordination,
     /// The input of the draw: `known` in the core's terms. Empty without a choice.
     drawn_from: Numbering,
     /// The subset of `known`, by number. `None`: all of them are members.
     subset: Option<Subset>,
     /// Known backends that are drained by hand, in the subset or not.
     drained: HashSet<SocketAddr>,
+}
+
+/// A coordinator's word on the subset of this process.
+///
+/// Each part stays in force until another one replaces it. So a coordinator that is lost changes
+/// nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coordination {
+    /// The number of this client, for algorithms that need one. `None`: the one of
+    /// [`ClusterConfig::subset`](crate::client::ClusterConfig::subset).
+    pub index: Option<u32>,
+    /// The backends that `ledger` assigned; unknown addresses have no effect. `None`: not yet.
+    pub assigned: Option<Arc<[SocketAddr]>>,
 }
 
 /// A known endpoint.
@@ -79,6 +94,20 @@ impl Membership {
         }
     }
 
+    /// Takes the word of a coordinator.
+    pub(super) fn coordinate(&mut self, word: Coordination) {
+        if word != self.coordination {
+            self.coordination = word;
+            let numbering = self.drawn_from.clone();
+            self.draw(numbering);
+        }
+    }
+
+    /// The coordinator's last word.
+    pub(super) fn coordination(&self) -> &Coordination {
+        &self.coordination
+    }
+
     /// The number of known backends, members or not.
     pub(super) fn known(&self) -> usize {
         self.known.len()
@@ -111,8 +140,10 @@ impl Membership {
     /// Draws the subset anew. That loses the states of backends that are members no more, so it is
     /// done only for a new input.
     fn draw(&mut self, numbering: Numbering) {
-        let subset = |choice: SubsetChoice| Subset::new(choice.order(&numbering), choice.config().size);
-        self.subset = self.choice.map(subset);
+        let Coordination { index, assigned } = &self.coordination;
+        let number_of = |address| numbering.number_of(*self.places.get(address)?);
+        let assigned: Vec<u32> = assigned.iter().flat_map(|assigned| assigned.iter()).filter_map(number_of).collect();
+        self.subset = self.choice.map(|choice| choice.subset(&numbering, *index, &assigned));
         self.drawn_from = numbering;
     }
 

@@ -48,6 +48,7 @@ pub use self::localities::LocalityView;
 pub use self::machine::{BackendView, Notice};
 pub(crate) use self::machine::{Done, Found, Kind, Report, Taken};
 use self::machine::{Machine, News};
+pub use self::membership::Coordination;
 pub use self::overrides::{OverrideOutcome, OverrideView};
 pub use self::overview::{ClusterOverview, Transition};
 pub use self::probes::{ProbeDrops, ProbesView};
@@ -160,6 +161,16 @@ impl Cluster {
         self.0.hedges.store(config.retry.hedges(), Ordering::Relaxed);
         self.0.kept_of_bodies.store(config.retry.kept(), Ordering::Relaxed);
         let news = self.0.machine.lock().set_config(now, config);
+        self.0.publish(news);
+        self.0.reconsider();
+    }
+
+    /// Takes the word of a coordinator on this process's subset. It has an effect with
+    /// [`SubsetChoice::coordinated`](crate::client::SubsetChoice::coordinated). Members that stay keep their
+    /// state and connections; requests at those that leave finish.
+    pub fn coordinate(&self, word: Coordination) {
+        let now = self.0.now();
+        let news = self.0.machine.lock().coordinate(now, word);
         self.0.publish(news);
         self.0.reconsider();
     }
