@@ -31,6 +31,7 @@ mod sim;
 mod tap;
 mod top;
 mod units;
+mod watched;
 mod words;
 
 use std::process::ExitCode;

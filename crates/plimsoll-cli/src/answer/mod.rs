@@ -1,11 +1,9 @@
 //! `plimsoll answer`: answers probes by UDP for a process that does not itself, in any language.
 //!
-//! It checks the process ([`check`]), derives the state ([`state`]), and hands it to the thread of
+//! It checks the process and derives its state ([`crate::watched`]), and hands it to the thread of
 //! the library that answers and notifies.
 
-mod check;
 mod load;
-mod state;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -21,11 +19,10 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::errln;
+use crate::watched::{Checks, ProcessState, ReadyUrl};
 use crate::{probe_keys, signals, units};
 
-use check::{Checks, ReadyUrl};
 use load::GroupLoad;
-use state::ProcessState;
 
 /// Interval of the checks whether an ending process still accepts connections.
 const END_EVERY: Duration = Duration::from_millis(100);

@@ -25,7 +25,7 @@ const HTTP_PORT: u16 = 80;
 
 /// The URL that says whether a process is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ReadyUrl {
+pub(crate) struct ReadyUrl {
     authority: Authority,
     path: PathAndQuery,
 }
@@ -74,7 +74,7 @@ impl ReadyUrl {
 
 /// The checks of a process.
 #[derive(Debug)]
-pub(super) struct Checks {
+pub(crate) struct Checks {
     addresses: Vec<SocketAddr>,
     ready: Option<ReadyUrl>,
     timeout: Duration,
@@ -82,12 +82,12 @@ pub(super) struct Checks {
 
 impl Checks {
     /// Checks of the process that listens at `addresses`, each of at most `timeout`.
-    pub(super) fn new(addresses: &[SocketAddr], ready: Option<ReadyUrl>, timeout: Duration) -> Self {
+    pub(crate) fn new(addresses: &[SocketAddr], ready: Option<ReadyUrl>, timeout: Duration) -> Self {
         Self { addresses: addresses.iter().copied().map(reachable).collect(), ready, timeout }
     }
 
     /// Makes a check.
-    pub(super) async fn check(&self) -> CheckOutcome {
+    pub(crate) async fn check(&self) -> CheckOutcome {
         let check = async {
             match &self.ready {
                 Some(url) => outcome(url.status().await),
@@ -98,7 +98,7 @@ impl Checks {
     }
 
     /// Whether each address refuses connections: the process has ended.
-    pub(super) async fn is_refused(&self) -> bool {
+    pub(crate) async fn is_refused(&self) -> bool {
         for address in &self.addresses {
             match timeout(self.timeout, TcpStream::connect(address)).await {
                 Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {}

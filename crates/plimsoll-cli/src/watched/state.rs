@@ -15,7 +15,7 @@ use plimsoll_core::health::{CheckConfig, CheckOutcome};
 
 /// The state of a process by its checks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ProcessState {
+pub(crate) struct ProcessState {
     state: ServerState,
     /// In a row.
     failures: u32,
@@ -24,17 +24,17 @@ pub(super) struct ProcessState {
 
 impl ProcessState {
     /// A process that has passed no check.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { state: ServerState::Starting, failures: 0, is_ending: false }
     }
 
     /// The state now.
-    pub(super) fn get(&self) -> ServerState {
+    pub(crate) fn get(&self) -> ServerState {
         self.state
     }
 
     /// Takes the result of a check.
-    pub(super) fn on_check(&mut self, outcome: CheckOutcome) {
+    pub(crate) fn on_check(&mut self, outcome: CheckOutcome) {
         self.failures = match outcome {
             CheckOutcome::Failed | CheckOutcome::Unreachable => self.failures.saturating_add(1),
             CheckOutcome::Passed | CheckOutcome::NotServing => 0,
@@ -51,7 +51,7 @@ impl ProcessState {
     }
 
     /// A lame duck from now on.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.is_ending = true;
         self.state = ServerState::LameDuck;
     }
