@@ -15,22 +15,31 @@ const MAX: Duration = Duration::from_secs(2);
 /// Times that double, each half to one and a half of it: clients that lost one endpoint together do
 /// not reach the next one together.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     next: Duration,
     rng: Pcg64Mcg,
 }
 
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Backoff {
-    pub(crate) fn new() -> Self {
+    /// Before the first error.
+    #[must_use]
+    pub fn new() -> Self {
         Self { next: FIRST, rng: rng() }
     }
 
     /// After a success.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.next = FIRST;
     }
 
-    pub(crate) async fn wait(&mut self) {
+    /// Waits, longer after each error.
+    pub async fn wait(&mut self) {
         let wait = self.next.mul_f64(0.5 + f64::from(self.rng.next_u32()) / f64::from(u32::MAX));
         self.next = (2 * self.next).min(MAX);
         tokio::time::sleep(wait).await;

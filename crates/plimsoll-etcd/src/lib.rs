@@ -24,6 +24,7 @@ mod session;
 pub mod settings;
 mod txn;
 
+pub use backoff::Backoff;
 pub use client::{Client, Listing, Record};
 pub use config::{Credentials, DEFAULT_PREFIX, EtcdConfig, InvalidConfig};
 pub use error::EtcdError;

@@ -1,7 +1,7 @@
 //! A transaction: changes that are made together, and only if all conditions hold.
 
 use crate::message::{
-    Compare, CompareTarget, DeleteRangeRequest, EQUAL, PutRequest, RequestOp, RequestOpKind, TARGET_CREATE, TARGET_MOD,
+    Compare, CompareTarget, DeleteRangeRequest, EQUAL, PutRequest, RequestOp, RequestOpKind, TARGET_CREATE, TARGET_LEASE, TARGET_MOD,
     TARGET_VALUE, TxnRequest,
 };
 
@@ -32,6 +32,12 @@ impl Condition {
     #[must_use]
     pub fn value(key: &str, value: impl Into<Vec<u8>>) -> Self {
         Self::equal(key, TARGET_VALUE, CompareTarget::Value(value.into()))
+    }
+
+    /// The key ends with this lease.
+    #[must_use]
+    pub fn lease(key: &str, lease: i64) -> Self {
+        Self::equal(key, TARGET_LEASE, CompareTarget::Lease(lease))
     }
 
     fn equal(key: &str, target: i32, with: CompareTarget) -> Self {

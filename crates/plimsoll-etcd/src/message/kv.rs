@@ -13,6 +13,7 @@ pub(crate) const EQUAL: i32 = 0;
 pub(crate) const TARGET_CREATE: i32 = 1;
 pub(crate) const TARGET_MOD: i32 = 2;
 pub(crate) const TARGET_VALUE: i32 = 3;
+pub(crate) const TARGET_LEASE: i32 = 4;
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct KeyValue {
@@ -89,7 +90,7 @@ pub(crate) struct Compare {
     pub(crate) target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) key: Vec<u8>,
-    #[prost(oneof = "CompareTarget", tags = "5, 6, 7")]
+    #[prost(oneof = "CompareTarget", tags = "5, 6, 7, 8")]
     pub(crate) with: Option<CompareTarget>,
 }
 
@@ -101,6 +102,8 @@ pub(crate) enum CompareTarget {
     ModRevision(i64),
     #[prost(bytes, tag = "7")]
     Value(Vec<u8>),
+    #[prost(int64, tag = "8")]
+    Lease(i64),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -12,7 +12,7 @@ use prost::Message;
 pub(crate) use self::auth::{AUTHENTICATE, AuthenticateRequest, AuthenticateResponse};
 pub(crate) use self::kv::{
     Compare, CompareTarget, DeleteRangeRequest, EQUAL, KeyValue, PutRequest, RANGE, RangeRequest, RangeResponse,
-    RequestOp, RequestOpKind, TARGET_CREATE, TARGET_MOD, TARGET_VALUE, TXN, TxnRequest, TxnResponse,
+    RequestOp, RequestOpKind, TARGET_CREATE, TARGET_LEASE, TARGET_MOD, TARGET_VALUE, TXN, TxnRequest, TxnResponse,
 };
 pub(crate) use self::lease::{
     LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,

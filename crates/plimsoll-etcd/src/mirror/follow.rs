@@ -21,9 +21,9 @@ use crate::message::{
 };
 
 /// Time between questions on an idle watch.
-const CONTACT: Duration = Duration::from_secs(3);
+const CONTACT: Duration = Duration::from_secs(2);
 /// Time without a message after which a stream is broken: two questions without an answer.
-const SILENCE: Duration = Duration::from_millis(6_500);
+const SILENCE: Duration = Duration::from_millis(4_500);
 /// Time for a watch to begin.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(3);
 
