@@ -9,6 +9,7 @@
 //! - [`health`] keeps the state of each backend and the rules that change it.
 //! - [`pick`] holds the policies that choose among the usable backends.
 //! - [`discover`] decides on the members of a cluster, from the answers of a source.
+//! - [`fleet`] coordinates many processes through a store.
 //! - [`subset`] selects the backends that one client connects to.
 //! - [`classify`] decides a request's criticality, [`meter`] estimates its cost, and [`admit`]
 //!   admits or sheds it at an overloaded server. [`signal`] measures the server's load.
@@ -52,6 +53,7 @@ pub mod debt;
 mod decay;
 pub mod discover;
 mod event;
+pub mod fleet;
 mod gcra;
 pub mod health;
 mod id;
