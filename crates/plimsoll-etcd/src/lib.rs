@@ -31,6 +31,7 @@ pub use error::EtcdError;
 pub use mirror::{Event, Mirror, Update};
 pub use reach::Reach;
 pub use session::{Lease, Session};
+pub use settings::read_password;
 pub use txn::{Condition, Txn, TxnResult};
 
 /// Runs the example of the README as a test of the documentation.

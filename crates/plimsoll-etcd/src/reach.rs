@@ -10,21 +10,29 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct Reach {
     endpoints: String,
-    lost: Mutex<Option<Instant>>,
+    state: Mutex<State>,
     answers: AtomicU64,
     failures: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    is_lost: bool,
+    /// When it answered last, or the start.
+    answered: Instant,
 }
 
 impl Reach {
     pub(crate) fn new(endpoints: &[Authority]) -> Self {
         let endpoints = endpoints.iter().map(Authority::as_str).collect::<Vec<_>>().join(",");
-        Self { endpoints, lost: Mutex::new(None), answers: AtomicU64::new(0), failures: AtomicU64::new(0) }
+        let state = Mutex::new(State { is_lost: false, answered: Instant::now() });
+        Self { endpoints, state, answers: AtomicU64::new(0), failures: AtomicU64::new(0) }
     }
 
     /// Whether the last request had an answer. True before the first one.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
-        self.lost.lock().is_none()
+        !self.state.lock().is_lost
     }
 
     /// Answers to requests, messages of watches and renewals of leases.
@@ -41,17 +49,18 @@ impl Reach {
 
     pub(crate) fn answered(&self) {
         self.answers.fetch_add(1, Ordering::Relaxed);
-        if let Some(since) = self.lost.lock().take() {
-            let seconds = since.elapsed().as_secs_f64();
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let before = std::mem::replace(&mut state.answered, now);
+        if std::mem::take(&mut state.is_lost) {
+            let seconds = now.duration_since(before).as_secs_f64();
             tracing::info!(endpoints = self.endpoints, seconds, "etcd reachable again");
         }
     }
 
     pub(crate) fn lost(&self, error: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let mut lost = self.lost.lock();
-        if lost.is_none() {
-            *lost = Some(Instant::now());
+        if !std::mem::replace(&mut self.state.lock().is_lost, true) {
             tracing::warn!(endpoints = self.endpoints, error, "etcd unreachable: members, numbers and limits stay");
         }
     }

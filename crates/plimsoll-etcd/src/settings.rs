@@ -1,7 +1,7 @@
 //! The table `[etcd]` of a file of settings, the same in each program of a fleet.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plimsoll::tls::TlsConfig;
 use plimsoll_config::{Checker, Effect, Flaw, Format, Places, Problem, quoted, table, text, values};
@@ -107,7 +107,11 @@ impl EtcdSettings {
     }
 }
 
-fn read_password(file: &PathBuf) -> Result<String, String> {
+/// The password in a file: all of it but the end of its last line.
+///
+/// # Errors
+/// The file cannot be read, is empty or is larger than a password.
+pub fn read_password(file: &Path) -> Result<String, String> {
     let of = file.display();
     let unreadable = |error| format!("{of} cannot be read: {error}");
     if fs::metadata(file).map_err(unreadable)?.len() > MAX_PASSWORD {

@@ -1,8 +1,8 @@
 //! A transaction: changes that are made together, and only if all conditions hold.
 
 use crate::message::{
-    Compare, CompareTarget, DeleteRangeRequest, EQUAL, PutRequest, RequestOp, RequestOpKind, TARGET_CREATE, TARGET_LEASE, TARGET_MOD,
-    TARGET_VALUE, TxnRequest,
+    Compare, CompareTarget, DeleteRangeRequest, EQUAL, PutRequest, RequestOp, RequestOpKind, TARGET_CREATE,
+    TARGET_LEASE, TARGET_MOD, TARGET_VALUE, TxnRequest,
 };
 
 /// A condition of a transaction.

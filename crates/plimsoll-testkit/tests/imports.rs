@@ -22,6 +22,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-discover", &["plimsoll", "plimsoll-core"]),
     ("plimsoll-tls-config", &["plimsoll", "plimsoll-config"]),
     ("plimsoll-etcd", &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-tls-config"]),
+    ("plimsoll-fleet", &["plimsoll", "plimsoll-core", "plimsoll-etcd"]),
     (
         "plimsoll-proxy",
         &[
@@ -29,6 +30,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "plimsoll-config",
             "plimsoll-core",
             "plimsoll-discover",
+            "plimsoll-etcd",
+            "plimsoll-fleet",
             "plimsoll-http1",
             "plimsoll-http2",
             "plimsoll-quota",
@@ -46,6 +49,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "plimsoll-admin",
             "plimsoll-config",
             "plimsoll-core",
+            "plimsoll-etcd",
+            "plimsoll-fleet",
             "plimsoll-proxy",
             "plimsoll-quota",
             "plimsoll-sim",
