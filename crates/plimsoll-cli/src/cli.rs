@@ -4,7 +4,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::Outcome;
 use crate::{
-    answer, backend, check, completions, control, demo, explain, load, man, page, proxy, quota, sim, tap, top,
+    answer, backend, check, completions, control, demo, explain, load, man, page, proxy, quota, register, sim, tap, top,
 };
 
 /// Load balancing and overload protection: a proxy, and the tools to try, test and plan it.
@@ -64,6 +64,8 @@ enum Command {
     Backend(backend::Args),
     /// Answer probes by UDP for any process: its state, its lame duck, its load
     Answer(answer::Args),
+    /// Keep a process in the fleet's registry in etcd, whatever its language
+    Register(Box<register::Args>),
     /// Send open-loop or closed-loop load; its latency is free of coordinated omission
     Load(load::Args),
     /// Simulate in virtual time: the shipped code against simulated clients, networks and backends
@@ -97,6 +99,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Explain(args) => explain::run(&args),
         Command::Backend(args) => backend::run(args),
         Command::Answer(args) => answer::run(&args),
+        Command::Register(args) => register::run(&args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
