@@ -76,7 +76,7 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
             probes.check(&format!("clusters.{name}"), &cluster.backends, &cluster.health, &mut rules.checker);
         }
         if let Some(discovery) = &cluster.discovery {
-            discovery.check(&format!("clusters.{name}.discovery"), &mut rules.checker);
+            discovery.check(&format!("clusters.{name}.discovery"), raw.etcd.is_some(), &mut rules.checker);
         }
     }
     rules.loops(raw);

@@ -19,10 +19,14 @@ use plimsoll_tls_config::FilePath;
 
 use super::dns_name::{HostName, Resolver, ServiceName};
 use super::eds::Eds;
+use super::etcd::{Etcd, FleetName, Registered};
 use super::kubernetes::{Kubernetes, Service};
 
 const ON_EMPTY: Choice<OnEmpty> =
     Choice { noun: "a meaning of an empty list", names: &[("keep", OnEmpty::Keep), ("obey", OnEmpty::Obey)] };
+
+/// Help where something needs the table `[etcd]`.
+pub(super) const ETCD_HELP: &str = "add [etcd] with endpoints = [\"10.0.0.1:2379\"], or remove it";
 
 const FOLLOWED: Effect = Effect::Applied(
     "the source is followed anew; known backends keep their state, and stay until it lists them no more",
@@ -51,6 +55,8 @@ table! {
         pub kubernetes: Option<Kubernetes> = None, optional_table, FOLLOWED;
         /// A service at an xDS control plane to follow.
         pub eds: Option<Eds> = None, optional_table, FOLLOWED;
+        /// A service in the fleet's registry.
+        pub etcd: Option<FleetName> = None, optional, FOLLOWED;
     }
     NEEDS = "file = \"web.json\" or dns = \"web.internal:8080\"";
 }
@@ -77,13 +83,24 @@ pub(crate) enum Origin {
     Kubernetes(Service),
     /// The endpoints of a service at a control plane, with TLS or without.
     Eds(Eds, Option<TlsConfig>),
+    /// The registered backends of a service.
+    Etcd(Registered),
+}
+
+/// The facts that a source needs beside its own settings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SourceContext<'a> {
+    /// The folder of the configuration.
+    pub(super) folder: &'a Path,
+    /// The content of the source's files of TLS.
+    pub(super) tls: Option<&'a TlsConfig>,
+    pub(super) etcd: Option<&'a Etcd>,
 }
 
 impl Discovery {
-    /// The source, for a configuration in `folder`, with the content of the files of TLS; `None` before
-    /// [`Discovery::check`] only.
-    pub(super) fn followed(&self, folder: &Path, tls: Option<&TlsConfig>) -> Option<Followed> {
-        let (_, origin) = self.origins(folder, tls).next()?;
+    /// The source; `None` before [`Discovery::check`] only.
+    pub(super) fn followed(&self, context: SourceContext<'_>) -> Option<Followed> {
+        let (_, origin) = self.origins(context).next()?;
         Some(Followed {
             origin,
             hold: self.hold.unwrap_or(Duration::ZERO),
@@ -93,9 +110,13 @@ impl Discovery {
     }
 
     /// Reports unless there is exactly one source.
-    pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
-        let named: Vec<_> = self.origins(Path::new(""), None).map(|(key, _)| key).collect();
+    pub(super) fn check(&self, path: &str, has_etcd: bool, checker: &mut Checker<'_>) {
+        let named = self.origins(SourceContext { folder: Path::new(""), tls: None, etcd: None }).map(|(key, _)| key);
+        let named: Vec<_> = named.chain(self.etcd.as_ref().map(|_| "etcd")).collect();
         check_one(&named, path, checker);
+        if self.etcd.is_some() && !has_etcd && checker.is_readable("etcd") {
+            checker.report(format!("{path}.etcd"), "there is no etcd", ETCD_HELP);
+        }
         let is_dns = self.dns.is_some() || self.srv.is_some();
         if self.resolver.is_some() && !is_dns && checker.is_readable(path) {
             let help = "add dns = \"web.internal:8080\" or srv = \"_http._tcp.web.internal\", or remove it";
@@ -117,14 +138,17 @@ impl Discovery {
     }
 
     /// The sources that are set, each with its key.
-    fn origins(&self, folder: &Path, tls: Option<&TlsConfig>) -> impl Iterator<Item = (&'static str, Origin)> {
+    fn origins(&self, context: SourceContext<'_>) -> impl Iterator<Item = (&'static str, Origin)> {
+        let SourceContext { folder, tls, etcd } = context;
         let file = self.file.as_ref().map(|file| Origin::File(file.within(folder)));
         let server = self.resolver.map(|resolver| resolver.0);
         let dns = self.dns.clone().map(|name| Origin::Dns(name, server));
         let srv = self.srv.clone().map(|name| Origin::Srv(name, server));
         let kubernetes = self.kubernetes.clone().map(|service| Origin::Kubernetes(service.within(folder)));
         let eds = self.eds.clone().map(|service| Origin::Eds(service, tls.cloned()));
-        [("file", file), ("dns", dns), ("srv", srv), ("kubernetes", kubernetes), ("eds", eds)]
+        let registered = |service: &FleetName| Some(Registered { etcd: etcd?.clone(), service: service.0.clone() });
+        let registry = self.etcd.as_ref().and_then(registered).map(Origin::Etcd);
+        [("file", file), ("dns", dns), ("srv", srv), ("kubernetes", kubernetes), ("eds", eds), ("etcd", registry)]
             .into_iter()
             .filter_map(|(key, origin)| Some((key, origin?)))
     }

@@ -42,6 +42,7 @@ const VALUES: &[&str] = &[
     "[{ certificate = \"other.pem\", key = \"other.key\" }]",
     "\"127.0.0.1:7777\"",
     "\"/other/x\"",
+    "\"/other/x/\"",
     "\"text/plain\"",
     "404",
     "\"http://127.0.0.1:7777\"",

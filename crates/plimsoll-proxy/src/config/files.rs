@@ -21,6 +21,7 @@ use plimsoll_tls_config::{CertificateExpiry, ClusterTls, FilePath, Reader};
 use super::Problem;
 use super::answer::MAX_BODY;
 use super::cluster::Cluster;
+use super::etcd::Etcd;
 use super::raw::RawConfig;
 
 /// The content of the files.
@@ -40,6 +41,8 @@ pub(super) struct Files {
     pub(super) cluster_probe_keys: BTreeMap<String, ProbeKeys>,
     /// To the control plane that lists the backends, by the cluster's name.
     pub(super) discovery: BTreeMap<String, TlsConfig>,
+    /// The client of etcd.
+    pub(super) etcd: Option<Etcd>,
     /// To the quota server.
     pub(super) quota: Option<TlsConfig>,
     /// To the collector of traces.
@@ -86,6 +89,10 @@ pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Ve
     }
     if let Some(tls) = raw.quota.as_ref().and_then(|quota| quota.tls.as_ref()) {
         files.quota = reader.cluster("quota.tls", tls);
+    }
+    files.etcd = raw.etcd.as_ref().and_then(|etcd| Etcd::new(etcd, "etcd", folder, reader.checker()));
+    if let Some(tls) = raw.etcd.as_ref().and_then(|etcd| etcd.tls.as_ref()) {
+        reader.cluster("etcd.tls", tls);
     }
     if let Some(tracing) = raw.tracing.as_ref().filter(|tracing| tracing.endpoint.is_tls) {
         let (path, usual) = ("tracing.tls", ClusterTls::default());

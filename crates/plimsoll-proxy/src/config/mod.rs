@@ -26,6 +26,7 @@ mod diff;
 mod discovery;
 mod dns_name;
 mod eds;
+mod etcd;
 mod explain;
 mod files;
 mod forwarded;
@@ -94,9 +95,11 @@ pub use tracing::{CollectorUrl, Tracing};
 
 use bytes::Bytes;
 pub use discovery::Discovery;
+use discovery::SourceContext;
 pub(crate) use discovery::{Followed, Origin};
 pub use dns_name::{HostName, Resolver, ServiceName};
 pub use eds::{Eds, EdsNode};
+pub use etcd::FleetName;
 use files::Files;
 pub(crate) use path::normalise;
 use plimsoll::client::ClusterConfig;
@@ -320,8 +323,9 @@ impl Config {
 
     /// The source of the backends of this cluster; `None` if they are those of the file.
     pub(crate) fn followed(&self, cluster: &str) -> Option<Followed> {
-        let tls = self.files.discovery.get(cluster);
-        self.raw.clusters.get(cluster)?.discovery.as_ref()?.followed(&self.files.folder, tls)
+        let discovery = self.raw.clusters.get(cluster)?.discovery.as_ref()?;
+        let (tls, etcd) = (self.files.discovery.get(cluster), self.files.etcd.as_ref());
+        discovery.followed(SourceContext { folder: &self.files.folder, tls, etcd })
     }
 
     /// The DNS server to ask for names among the backends of a cluster. `None`: those of the system.

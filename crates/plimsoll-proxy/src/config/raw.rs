@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use plimsoll_config::{Effect, List, SpanOrOff, table};
 
+use plimsoll_etcd::settings::EtcdSettings;
+
 use super::access_log::AccessLog;
 use super::admin_host::ADMIN_HOST;
 use super::backend_metrics::{BACKEND_METRICS, BackendMetrics};
@@ -62,6 +64,8 @@ table! {
         pub(super) clusters: BTreeMap<String, Cluster> = BTreeMap::new(), named;
         pub(super) quota: Option<Quota> = None, optional_table,
             Effect::Applied("gates with inbound join the quota server, or leave it and have no limits over a fleet");
+        pub(super) etcd: Option<EtcdSettings> = None, optional_table,
+            Effect::Applied("sources in etcd are followed anew; known backends keep their state");
         pub(super) other_customers: CustomerLimits = CustomerLimits::default(), table, CUSTOMER_LIMITS;
         pub(super) customers: BTreeMap<String, CustomerLimits> = BTreeMap::new(), named, CUSTOMER_LIMITS;
     }
