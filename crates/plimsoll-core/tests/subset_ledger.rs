@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use plimsoll_core::Weight;
 use plimsoll_core::subset::Backend;
-use plimsoll_core::subset::ledger::{Change, Ledger};
+use plimsoll_core::subset::ledger::{Change, Ledger, LedgerUpdate};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -32,6 +32,86 @@ proptest! {
             prop_assert!(added <= needed + beyond, "{event:?} made {added} connections, {needed} must be");
         }
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, rng_seed: RngSeed::Fixed(3), ..ProptestConfig::default() })]
+
+    /// A coordinator that takes over at any time gives the same assignments as the first would have.
+    #[test]
+    fn restored_ledger_answers_as_the_original(
+        (size, seed, events) in (1..10_u32, any::<u64>(), prop_oneof![events(1, 1), events(3, 3)]),
+    ) {
+        let mut followed = LedgerReplay::new(size, seed);
+        for event in events {
+            let mut restored = followed.restored();
+            followed.follow(&event);
+            let (changes, last) = (apply(&mut restored, &event), &followed.last_changes);
+            prop_assert_eq!(&changes, last, "{:?}", event);
+            for client in followed.assignments.keys() {
+                prop_assert_eq!(restored.assignment(*client), followed.ledger.assignment(*client));
+            }
+        }
+    }
+
+    /// A state with backends that are gone and new, clients with too many, too few, or none.
+    #[test]
+    fn imperfect_state_is_repaired_with_few_changes(
+        (size, seed, stored, backends) in (
+            1..8_u32,
+            any::<u64>(),
+            prop::collection::btree_map(0..40_u64, prop::collection::vec(0..25_u64, 0..10), 0..40),
+            prop::collection::btree_map(0..25_u64, 0..3_u32, 0..25),
+        ),
+    ) {
+        let backend = |(key, domain): (&u64, &u32)| Backend { key: *key, domain: *domain, weight: Weight::ONE };
+        let backends: Vec<Backend> = backends.iter().map(backend).collect();
+        let ledger = Ledger::restore(count(size), seed, &backends, stored.clone());
+        let mut followed = LedgerReplay::new(size, seed);
+        followed.backends = backends.iter().map(|backend| (backend.key, *backend)).collect();
+        followed.assignments = stored.into_iter().map(|(client, keys)| (client, keys.into_iter().collect())).collect();
+        let needed = followed.needed();
+        let repaired = |client: &u64| ledger.assignment(*client).expect("it is there").into_iter().collect();
+        let after: BTreeMap<u64, BTreeSet<u64>> = followed.assignments.keys().map(|id| (*id, repaired(id))).collect();
+        let added: usize = after.iter().map(|(id, has)| has.difference(&followed.assignments[id]).count()).sum();
+        followed.assignments = after;
+        followed.ledger = ledger;
+        followed.check();
+        prop_assert!(added <= needed + 3, "{added} connections, {needed} must be");
+    }
+
+    /// All changes of a view at once, against one at a time.
+    #[test]
+    fn update_stays_complete_and_even(
+        (size, seed, before, now) in (1..10_u32, any::<u64>(), events(2, 2), events(2, 2)),
+    ) {
+        let mut followed = LedgerReplay::new(size, seed);
+        before.iter().for_each(|event| {
+            followed.follow(event);
+        });
+        let (mut clients, mut backends) = (BTreeMap::new(), BTreeMap::new());
+        for event in now {
+            match event {
+                Event::ClientComes(id) => { clients.insert(id, true); }
+                Event::ClientLeaves(id) => { clients.insert(id, false); }
+                Event::BackendComes(backend) => { backends.insert(backend.key, Some(backend)); }
+                Event::BackendLeaves(key) => { backends.insert(key, None); }
+                Event::Resize(_) => {}
+            }
+        }
+        let (new_clients, gone_clients): (Vec<u64>, Vec<u64>) = clients.keys().partition(|id| clients[id]);
+        let gone_backends: Vec<u64> = backends.keys().copied().filter(|key| backends[key].is_none()).collect();
+        let new_backends: Vec<Backend> = backends.values().flatten().copied().collect();
+        let update = LedgerUpdate {
+            gone_clients: &gone_clients,
+            gone_backends: &gone_backends,
+            new_backends: &new_backends,
+            new_clients: &new_clients,
+        };
+        followed.update(&update);
+        followed.check();
+    }
 }
 
 #[test]
@@ -40,6 +120,30 @@ fn new_client_moves_no_other_connection() {
     let changes = ledger.add_client(1_000);
     assert_eq!(changes.len(), 1);
     assert_eq!((changes[0].client, changes[0].removed.len(), changes[0].added.len()), (1_000, 0, 7));
+}
+
+/// A backend that is replaced hands its connections to its successor, and nothing else moves.
+#[test]
+fn successor_of_a_backend_gets_its_connections() {
+    let mut ledger = filled(40, 5, &fleet(20, 1));
+    let successor = Backend { key: 99, domain: 0, weight: Weight::ONE };
+    let update = LedgerUpdate { gone_backends: &[7], new_backends: &[successor], ..LedgerUpdate::default() };
+    let changes = ledger.update(&update);
+    assert_eq!(changes.len(), 10);
+    assert!(changes.iter().all(|change| change.removed == [7] && change.added == [99]));
+}
+
+#[test]
+fn changed_domain_and_weight_move_nothing_and_count_from_then_on() {
+    let mut ledger = filled(10, 2, &fleet(8, 1));
+    let before: Vec<_> = (0..10).map(|client| ledger.assignment(client)).collect();
+    for backend in fleet(8, 2) {
+        assert_eq!(ledger.add_backend(&backend), []);
+    }
+    assert_eq!((0..10).map(|client| ledger.assignment(client)).collect::<Vec<_>>(), before);
+    // 20 connections to 8 backends: the next two clients find four alike, and take one of each domain.
+    let changes = ledger.add_client(50);
+    assert_eq!(changes[0].added.iter().map(|key| key % 2).collect::<BTreeSet<_>>().len(), 2);
 }
 
 /// With one more backend ⌊C·k/(n + 1)⌋ connections move, the least possible, on every row of the
@@ -137,55 +241,90 @@ fn events(domains: u32, sizes: u32) -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..120)
 }
 
+fn apply(ledger: &mut Ledger, event: &Event) -> Vec<Change> {
+    match event {
+        Event::ClientComes(id) => ledger.add_client(*id),
+        Event::ClientLeaves(id) => ledger.remove_client(*id),
+        Event::BackendComes(backend) => ledger.add_backend(backend),
+        Event::BackendLeaves(key) => ledger.remove_backend(*key),
+        Event::Resize(size) => ledger.set_size(count(*size)),
+    }
+}
+
 /// The connections of the ledger's clients, as its changes make them.
 struct LedgerReplay {
     ledger: Ledger,
     size: usize,
-    backends: BTreeSet<u64>,
+    seed: u64,
+    backends: BTreeMap<u64, Backend>,
     assignments: BTreeMap<u64, BTreeSet<u64>>,
+    last_changes: Vec<Change>,
 }
 
 impl LedgerReplay {
     fn new(size: u32, seed: u64) -> Self {
-        let ledger = Ledger::new(count(size), seed);
-        Self { ledger, size: size as usize, backends: BTreeSet::new(), assignments: BTreeMap::new() }
+        Self {
+            ledger: Ledger::new(count(size), seed),
+            size: size as usize,
+            seed,
+            backends: BTreeMap::new(),
+            assignments: BTreeMap::new(),
+            last_changes: vec![],
+        }
+    }
+
+    /// A ledger from the assignments alone, in an order that is not theirs.
+    fn restored(&self) -> Ledger {
+        let backends: Vec<Backend> = self.backends.values().rev().copied().collect();
+        let assignments = self.assignments.iter().rev().map(|(id, keys)| (*id, keys.iter().rev().copied().collect()));
+        Ledger::restore(count(self.size as u32), self.seed, &backends, assignments)
     }
 
     /// Returns the connections that the event made, and the least number that it had to make.
     fn follow(&mut self, event: &Event) -> (usize, usize) {
-        let changes = match event {
+        match event {
             Event::ClientComes(id) => {
                 self.assignments.entry(*id).or_default();
-                self.ledger.add_client(*id)
             }
             Event::ClientLeaves(id) => {
                 self.assignments.remove(id);
-                self.ledger.remove_client(*id)
             }
             Event::BackendComes(backend) => {
-                self.backends.insert(backend.key);
-                self.ledger.add_backend(backend)
+                self.backends.insert(backend.key, *backend);
             }
             Event::BackendLeaves(key) => {
                 self.backends.remove(key);
-                self.ledger.remove_backend(*key)
             }
-            Event::Resize(size) => {
-                self.size = *size as usize;
-                self.ledger.set_size(count(*size))
-            }
-        };
+            Event::Resize(size) => self.size = *size as usize,
+        }
+        let changes = apply(&mut self.ledger, event);
+        self.note(changes)
+    }
+
+    fn update(&mut self, update: &LedgerUpdate<'_>) {
+        self.assignments.retain(|id, _| !update.gone_clients.contains(id));
+        self.backends.retain(|key, _| !update.gone_backends.contains(key));
+        self.backends.extend(update.new_backends.iter().map(|backend| (backend.key, *backend)));
+        for id in update.new_clients {
+            self.assignments.entry(*id).or_default();
+        }
+        let changes = self.ledger.update(update);
+        self.note(changes);
+    }
+
+    fn note(&mut self, changes: Vec<Change>) -> (usize, usize) {
         let needed = self.needed();
         let added = changes.iter().map(|change| change.added.len()).sum();
-        for Change { client, removed, added } in changes {
-            let has = self.assignments.get_mut(&client).expect("only clients that are there change");
+        for Change { client, removed, added } in &changes {
+            let has = self.assignments.get_mut(client).expect("only clients that are there change");
             for backend in removed {
-                assert!(has.remove(&backend), "client {client} gives up {backend}, which it does not have");
+                assert!(has.remove(backend), "client {client} gives up {backend}, which it does not have");
             }
             for backend in added {
-                assert!(has.insert(backend), "client {client} gets {backend}, which it has");
+                assert!(has.insert(*backend), "client {client} gets {backend}, which it has");
             }
         }
+        self.last_changes = changes;
         (added, needed)
     }
 
@@ -195,7 +334,7 @@ impl LedgerReplay {
 
     fn connections(&self) -> BTreeMap<u64, usize> {
         let has = |key: &u64| self.assignments.values().filter(|backends| backends.contains(key)).count();
-        self.backends.iter().map(|key| (*key, has(key))).collect()
+        self.backends.keys().map(|key| (*key, has(key))).collect()
     }
 
     /// A lower bound on the connections still to make: those that clients lack, and those of
@@ -204,7 +343,7 @@ impl LedgerReplay {
         if self.backends.is_empty() {
             return 0;
         }
-        let stays = |backends: &BTreeSet<u64>| backends.intersection(&self.backends).count();
+        let stays = |keys: &BTreeSet<u64>| keys.iter().filter(|key| self.backends.contains_key(key)).count();
         let lacking: usize = self.assignments.values().map(|has| self.wanted().saturating_sub(stays(has))).sum();
         let total = self.assignments.len() * self.wanted();
         let (least, most) = (total / self.backends.len(), total.div_ceil(self.backends.len()));
@@ -218,7 +357,7 @@ impl LedgerReplay {
     fn check(&self) {
         for (client, has) in &self.assignments {
             assert_eq!(has.len(), self.wanted(), "client {client} has {has:?}");
-            assert!(has.is_subset(&self.backends), "client {client} has {has:?}");
+            assert!(has.iter().all(|key| self.backends.contains_key(key)), "client {client} has {has:?}");
             let assignment = self.ledger.assignment(*client).expect("it is there");
             assert_eq!(&assignment.into_iter().collect::<BTreeSet<u64>>(), has, "changes tell all");
         }

@@ -22,21 +22,29 @@
 //! wins, so that subsets are diverse. Balance comes first: if the least loaded backends are all in
 //! one domain, so are the client's new ones.
 //!
-//! It is a state machine like the others. The same events in the same order give the same
-//! assignments, so coordinators that replace each other agree. A client that comes or goes costs
+//! It is a state machine like the others. Its state is the clients, the backends and the
+//! assignments, and nothing else: no order of past events. So a coordinator that is replaced by
+//! another loses nothing, and the next one ([`Ledger::restore`]) gives the assignments that the
+//! first would have given.
+//!
+//! Several changes seen at once are **one event** ([`Ledger::update`]). A backend that is replaced
+//! hands its clients to its successor, which is half of the moves of a departure and an arrival.
+//!
+//! A client that comes or goes costs
 //! O(n). A backend costs about 3 µs per connection that moves: with 10,000 clients of 50 backends
 //! some 10 ms, and up to 50 ms with failure domains. Another size costs as much as adding all
 //! clients anew.
 
 mod book;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
+use core::slice;
 
 use book::Book;
 
-use super::strata::Kind;
+use super::strata::{self, Kind};
 use super::{Backend, Sizes, rendezvous};
 
 /// The changes of one client's subset after an event. Keys name the backends.
@@ -48,6 +56,20 @@ pub struct Change {
     pub removed: Vec<u64>,
     /// Keys that joined its subset.
     pub added: Vec<u64>,
+}
+
+/// Changes that are made as one event. Unknown ids and keys that go, and known clients that come,
+/// have no effect.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LedgerUpdate<'a> {
+    /// Ids of clients that left.
+    pub gone_clients: &'a [u64],
+    /// Keys of backends that left.
+    pub gone_backends: &'a [u64],
+    /// Backends that came, or whose domain or weight changed.
+    pub new_backends: &'a [Backend],
+    /// Ids of clients that came.
+    pub new_clients: &'a [u64],
 }
 
 /// Number of clients among which the one to move is chosen. Enough that one of them suits as to
@@ -78,42 +100,99 @@ impl Ledger {
         Self { book: Book::new(seed), size, seed }
     }
 
+    /// A ledger with these clients, backends and assignments, each by id and key.
+    ///
+    /// An imperfect state is repaired with few changes: an unknown backend is dropped, a client
+    /// with too many loses its most loaded ones, one with too few gets the least loaded, and
+    /// balance is restored. Compare [`assignment`](Self::assignment) for the changes. Assignments
+    /// of a client that occurs twice are united.
+    #[must_use]
+    pub fn restore(
+        size: NonZeroU32,
+        seed: u64,
+        backends: &[Backend],
+        assignments: impl IntoIterator<Item = (u64, Vec<u64>)>,
+    ) -> Self {
+        let mut ledger = Self::new(size, seed);
+        for backend in backends {
+            ledger.add_or_change(backend);
+        }
+        for (id, keys) in assignments {
+            let client = ledger.book.client(id).unwrap_or_else(|| ledger.book.add_client(id));
+            for backend in keys.iter().filter_map(|key| ledger.book.backend(*key)).collect::<Vec<u32>>() {
+                if !ledger.book.backends_of(client).contains(&backend) {
+                    ledger.book.connect(client, backend);
+                }
+            }
+        }
+        // The state is no change; the repairs are.
+        ledger.book.close();
+        ledger.resize();
+        ledger.settle();
+        ledger
+    }
+
     /// Adds a client. A client that is already there changes nothing.
     pub fn add_client(&mut self, id: u64) -> Vec<Change> {
-        if self.book.client(id).is_none() {
-            let client = self.book.add_client(id);
-            self.fill(client);
-        }
-        self.settle()
+        self.update(&LedgerUpdate { new_clients: &[id], ..LedgerUpdate::default() })
     }
 
     /// Removes a client. The changes are those of other clients, not its own.
     pub fn remove_client(&mut self, id: u64) -> Vec<Change> {
-        if let Some(client) = self.book.client(id) {
-            self.book.remove_client(client);
-        }
-        self.settle()
+        self.update(&LedgerUpdate { gone_clients: &[id], ..LedgerUpdate::default() })
     }
 
-    /// Adds a backend. A key that is already there changes nothing.
+    /// Adds a backend. A key that is already there gets the domain and weight, and nothing moves.
     pub fn add_backend(&mut self, backend: &Backend) -> Vec<Change> {
-        if self.book.backend(backend.key).is_none() {
-            self.book.add_backend(backend);
-            if self.book.backends() <= self.size.get() as usize {
-                self.resize();
-            }
-        }
-        self.settle()
+        self.update(&LedgerUpdate { new_backends: slice::from_ref(backend), ..LedgerUpdate::default() })
     }
 
     /// Removes the backend with this key.
     pub fn remove_backend(&mut self, key: u64) -> Vec<Change> {
-        if let Some(backend) = self.book.backend(key) {
-            for client in self.book.remove_backend(backend) {
-                self.fill(client);
+        self.update(&LedgerUpdate { gone_backends: &[key], ..LedgerUpdate::default() })
+    }
+
+    /// Makes several changes as one event: balance is restored once.
+    pub fn update(&mut self, update: &LedgerUpdate<'_>) -> Vec<Change> {
+        let wanted = self.wanted();
+        for id in update.gone_clients {
+            if let Some(client) = self.book.client(*id) {
+                self.book.remove_client(client);
             }
         }
+        // By id: those that lost a backend, then the new ones.
+        let (mut lacking, mut new) = (BTreeSet::new(), BTreeSet::new());
+        for key in update.gone_backends {
+            if let Some(backend) = self.book.backend(*key) {
+                let clients = self.book.remove_backend(backend);
+                lacking.extend(clients.into_iter().map(|client| (self.book.id(client), client)));
+            }
+        }
+        for backend in update.new_backends {
+            self.add_or_change(backend);
+        }
+        for id in update.new_clients {
+            if self.book.client(*id).is_none() {
+                new.insert((*id, self.book.add_client(*id)));
+            }
+        }
+        if self.wanted() == wanted {
+            for (_, client) in lacking.into_iter().chain(new) {
+                self.fill(client);
+            }
+        } else {
+            self.resize();
+        }
         self.settle()
+    }
+
+    fn add_or_change(&mut self, backend: &Backend) {
+        match self.book.backend(backend.key) {
+            Some(known) => self.book.set_kind(known, strata::kind(backend)),
+            None => {
+                self.book.add_backend(backend);
+            }
+        }
     }
 
     /// Sets the size of each client's subset.
@@ -123,7 +202,7 @@ impl Ledger {
         self.settle()
     }
 
-    /// The backends of a client, by key; `None` for an unknown client.
+    /// The backends of a client, as ascending keys; `None` for an unknown client.
     #[must_use]
     pub fn assignment(&self, client: u64) -> Option<Vec<u64>> {
         let client = self.book.client(client)?;
@@ -154,11 +233,14 @@ impl Ledger {
 
     /// Brings each client to the number of backends that it is to have.
     fn resize(&mut self) {
-        for client in self.book.clients() {
-            while self.book.backends_of(client).len() > self.wanted() {
-                let most_loaded = self.most_loaded_of(client);
-                self.book.disconnect(client, most_loaded);
+        let clients = self.book.clients();
+        for client in &clients {
+            while self.book.backends_of(*client).len() > self.wanted() {
+                let most_loaded = self.most_loaded_of(*client);
+                self.book.disconnect(*client, most_loaded);
             }
+        }
+        for client in clients {
             self.fill(client);
         }
     }
