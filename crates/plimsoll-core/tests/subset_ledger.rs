@@ -38,7 +38,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, rng_seed: RngSeed::Fixed(3), ..ProptestConfig::default() })]
 
-    /// A coordinator that takes over at any time gives the same assignments as the first would have.
+    /// A coordinator that takes over at any time gives the same assignments as the first would
+    /// have.
     #[test]
     fn restored_ledger_answers_as_the_original(
         (size, seed, events) in (1..10_u32, any::<u64>(), prop_oneof![events(1, 1), events(3, 3)]),
@@ -141,7 +142,8 @@ fn changed_domain_and_weight_move_nothing_and_count_from_then_on() {
         assert_eq!(ledger.add_backend(&backend), []);
     }
     assert_eq!((0..10).map(|client| ledger.assignment(client)).collect::<Vec<_>>(), before);
-    // 20 connections to 8 backends: the next two clients find four alike, and take one of each domain.
+    // 20 connections to 8 backends: the next two clients find four alike, and take one of each
+    // domain.
     let changes = ledger.add_client(50);
     assert_eq!(changes[0].added.iter().map(|key| key % 2).collect::<BTreeSet<_>>().len(), 2);
 }

@@ -8,15 +8,18 @@
 //! - [`trust`]: whether removals are believed. [`members`]: the records under a prefix, by that.
 //! - [`lease`]: until when a holder may rely on its lease.
 //! - [`numbers`]: the number of a client, or the slot of a backend.
+//! - [`assignments`]: the subsets of all clients, written by a leader.
 //!
 //! While the store is unreachable nothing here changes: members, numbers and assignments freeze,
 //! and the requests go on.
 
+pub mod assignments;
 pub mod lease;
 pub mod members;
 pub mod numbers;
 pub mod trust;
 
+pub use assignments::{AssignmentWrite, Assignments, AssignmentsConfig, ListedBackend};
 pub use lease::HeldLease;
 pub use members::{Members, Presence};
 pub use numbers::{Expect, Holes, NumberOperation, NumberOutcome, NumberRecord, Numbers, NumbersConfig, OwnRecord};
