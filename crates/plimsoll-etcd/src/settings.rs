@@ -10,7 +10,7 @@ use plimsoll_tls_config::{ClusterTls, FilePath, Reader};
 use crate::client::Client;
 use crate::config::{Credentials, DEFAULT_PREFIX, EtcdConfig, InvalidConfig};
 
-const CONNECTED: Effect = Effect::Restart("the client of etcd begins with the start");
+const CONNECTED: Effect = Effect::Applied("connected anew; members, numbers and assignments stay");
 /// The longest password: a file that is none is larger.
 const MAX_PASSWORD: u64 = 4 << 10;
 

@@ -3,10 +3,14 @@
 //! ```text
 //! services/S/backends/INSTANCE   a backend             ends with its process's lease
 //! services/S/slots/N             the backend of slot N
+//! clients/G/members/CLIENT       a client is live      ends with its process's lease
+//! clients/G/numbers/N            the client of index N
+//! ledger/S/G/leader              the writer            ends with its process's lease
+//! ledger/S/G/of/CLIENT           the client's backends
 //! ```
 //!
-//! Slots have no lease: they outlive an outage in which all leases expire, and each process finds its
-//! own again.
+//! Numbers and assignments have no lease: they outlive an outage in which all leases expire, and each
+//! process finds its own again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -63,10 +67,29 @@ pub(crate) fn service(service: &Name) -> String {
     format!("services/{service}/")
 }
 
+/// The folder of a group of clients: [`MEMBERS`] and [`NUMBERS`] are in it.
+pub(crate) fn clients(group: &Name) -> String {
+    format!("clients/{group}/")
+}
+
+/// The folder of a ledger: [`LEADER`] and [`OF`] are in it.
+pub(crate) fn ledger(service: &Name, group: &Name) -> String {
+    format!("ledger/{service}/{group}/")
+}
+
 /// Backends of a service, by instance.
 pub(crate) const BACKENDS: &str = "backends/";
 /// Slots of a service, by number.
 pub(crate) const SLOTS: &str = "slots/";
+/// Live clients of a group, by client.
+pub(crate) const MEMBERS: &str = "members/";
+/// Indices of a group, by number.
+pub(crate) const NUMBERS: &str = "numbers/";
+/// The writer of a ledger.
+pub(crate) const LEADER: &str = "leader";
+/// Assignments of a ledger, by client.
+pub(crate) const OF: &str = "of/";
+
 #[cfg(test)]
 mod tests {
     use super::*;

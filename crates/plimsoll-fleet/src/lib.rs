@@ -2,6 +2,7 @@
 //! subsets, in etcd.
 //!
 //! - [`Registration`] puts a backend into the registry, [`Registry`] is the source of those backends.
+//! - [`Member`] is a client in its group. Its subset comes from an [`Index`] or a [`Ledger`].
 //!
 //! Nothing here is on the way of a request. When etcd is lost, the last word stays: backends, indices
 //! and assignments freeze, and traffic goes on. When it is back, removals are believed after two lease
@@ -11,21 +12,27 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod index;
+mod kept;
 mod layout;
+mod lease;
+mod ledger;
+mod member;
+mod numbered;
 mod record;
 mod registration;
 mod registry;
+mod rng;
 
+pub use index::Index;
 pub use layout::{InvalidName, MAX_NAME, Name};
+pub use lease::LEASE;
+pub use ledger::{Ledger, LedgerConfig};
+pub use member::Member;
+pub use numbered::Numbered;
 pub use record::RecordError;
 pub use registration::Registration;
 pub use registry::Registry;
-
-use std::time::Duration;
-
-/// The lease of each process of the fleet: how long a backend stays in the registry that ended without
-/// a word. Its clients notice earlier, by refused connections or probes.
-pub const LEASE: Duration = Duration::from_secs(10);
 
 /// Runs the example of the README as a test of the documentation.
 #[cfg(doctest)]

@@ -14,9 +14,9 @@ use plimsoll_core::fleet::{Members, TrustConfig};
 use plimsoll_etcd::{Client, Event, Mirror, Record, Update};
 use tokio::time::sleep_until;
 
-use crate::LEASE;
 use crate::clock::Clock;
 use crate::layout::{self, BACKENDS, Name, SLOTS};
+use crate::lease::LEASE;
 use crate::record;
 
 /// The backends of a service, from the registry.

@@ -38,6 +38,7 @@ mod date;
 mod degrade;
 pub mod explain;
 mod fixed;
+mod fleet;
 mod forwarded;
 mod http1;
 mod http2;

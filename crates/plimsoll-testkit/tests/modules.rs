@@ -112,11 +112,12 @@ const LIBRARY: &[(&str, &[&str])] = &[
 #[rustfmt::skip]
 const PROXY: &[(&str, &[&str])] = &[
     ("proxy", &[
-        "access_log", "batch", "classify", "config", "degrade", "explain", "inbound", "limits",
-        "listener", "neighbours", "phase", "pressure", "probes", "sockets", "state", "trace",
+        "access_log", "batch", "classify", "config", "degrade", "explain", "fleet", "inbound",
+        "limits", "listener", "neighbours", "phase", "pressure", "probes", "sockets", "state", "trace",
         "worker",
     ]),
     ("probes", &["inbound", "phase"]),
+    ("fleet", &["config"]),
     ("neighbours", &[]),
     ("state", &[]),
     ("worker", &[

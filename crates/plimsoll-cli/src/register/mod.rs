@@ -75,6 +75,9 @@ pub(crate) struct Args {
     /// Speed of the machine, relative to the reference core
     #[arg(long, value_name = "F", value_parser = speed)]
     speed: Option<Speed>,
+    /// Take a slot too: a number among the backends, for subset algorithms that need one
+    #[arg(long)]
+    slot: bool,
     /// Least time as draining after SIGTERM
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "1s")]
     announce: Duration,
@@ -112,6 +115,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let session = Session::start(client.clone(), LEASE);
         let instance = args.instance.clone().map_or_else(|| Name::new(args.address.to_string()), Ok)?;
         let registration = Registration::start(&client, &session, &args.service, &instance, endpoint(args));
+        let registration = if args.slot { registration.with_slot() } else { registration };
         serve(args, process, registration).await;
         if let Err(error) = session.end().await {
             tracing::warn!(%error, "backend not removed from the registry: its lease ends it");
@@ -128,7 +132,7 @@ fn endpoint(args: &Args) -> Endpoint {
     endpoint
 }
 
-async fn serve(args: &Args, process: Option<Process>, mut registration: Registration) {
+async fn serve(args: &Args, process: Option<Process>, registration: Registration) {
     let checks = Checks::new(&[args.address], args.ready.clone(), args.timeout);
     let mut state = ProcessState::new();
     let mut ended = pin!(async {

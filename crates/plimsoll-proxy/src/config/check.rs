@@ -10,11 +10,13 @@ use plimsoll::client::Protocol;
 use plimsoll_config::{Checker, Places, check_balancer, help_for_name};
 use plimsoll_core::pick::ProbeSource;
 use plimsoll_core::subset::{Algorithm, SubsetConfig};
+use plimsoll_fleet::Name;
 use plimsoll_tls_config::ClientCertificate;
 
 use super::Problem;
 use super::cluster::Cluster;
 use super::customer::{CustomerLimits, CustomerName};
+use super::discovery::ETCD_HELP;
 use super::health::Kind;
 use super::listener::{LEAST_MAX_HEADER_SIZE, Listener};
 use super::named::{cohort_header_matters, customer_header_matters};
@@ -57,7 +59,7 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
     for (i, route) in raw.routes.iter().enumerate() {
         rules.route(raw, i, route);
     }
-    rules.identity(&raw.client);
+    rules.identity(&raw.client, raw.etcd.is_some());
     for (name, cluster) in &mut raw.clusters {
         rules.cluster(name, cluster);
         if let Some(inbound) = &cluster.inbound {
@@ -406,7 +408,7 @@ impl Rules<'_> {
         self.report(format!("{path}.backends"), "there is no backend", help);
     }
 
-    fn identity(&mut self, identity: &Identity) {
+    fn identity(&mut self, identity: &Identity, has_etcd: bool) {
         if let (Some(index), Some(count)) = (identity.index, identity.count)
             && index >= count.get()
         {
@@ -415,6 +417,16 @@ impl Rules<'_> {
         }
         if identity.id.as_ref().is_some_and(String::is_empty) {
             self.report("client.id", "is empty", "write a name unique among the clients, or remove it");
+        }
+        if identity.group.is_some() {
+            if !has_etcd && self.checker.is_readable("etcd") {
+                self.report("client.group", "there is no etcd", ETCD_HELP);
+            }
+            if let Err(error) = Name::new(identity.name())
+                && identity.id.as_ref().is_none_or(|id| !id.is_empty())
+            {
+                self.report("client.id", error.to_string(), "write a name unique among the proxies of the group");
+            }
         }
     }
 
@@ -438,15 +450,24 @@ impl Rules<'_> {
             let reason = format!("{algorithm} numbers the backends, and those of the file have no ordinals");
             let help = "write \"rendezvous\", or move them into the list of the source";
             self.report(format!("clusters.{name}.backends"), reason, help);
-        } else if algorithm == Algorithm::Ledger {
-            let reason = "needs a coordinator, which the configuration cannot name yet";
-            let help = "write \"rocksteadier\", or \"deterministic\" where balance matters more than churn";
+        } else if algorithm == Algorithm::Ledger && identity.group.is_none() && self.checker.is_readable("client") {
+            let reason = "ledger needs a group of proxies that share it in etcd";
+            let help = "add [client] with group = \"edge\", and [etcd], or write \"rendezvous\"";
             self.report(format!("{path}.algorithm"), reason, help);
-        } else if algorithm.needs_client_index() && identity.index.is_none() && self.checker.is_readable("client") {
+        } else if algorithm.needs_client_index()
+            && identity.index.is_none()
+            && identity.group.is_none()
+            && self.checker.is_readable("client")
+        {
             let reason = format!("{algorithm} needs this proxy's index among the clients of the cluster");
             let help =
                 "add [client] with index = 0 in the first proxy's file, 1 in the next, ..., or write \"rendezvous\"";
             self.report(format!("{path}.algorithm"), reason, help);
+        }
+        if cluster.subset.coordinated(name, identity, cluster.is_numbered()).is_some()
+            && let Err(error) = Name::new(name)
+        {
+            self.report(format!("clusters.{name}"), error.to_string(), "shorten it: it is a part of keys in etcd");
         }
         // Names may stand for several backends: the listed ones are the minimum.
         let backends = cluster.backends.len() as u64;

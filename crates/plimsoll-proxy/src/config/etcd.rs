@@ -42,6 +42,19 @@ impl Etcd {
         // A setting that makes no client was reported.
         settings.client(folder).ok().map(|client| Self { settings: settings.clone(), client })
     }
+
+    /// The client.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// This proxy among the clients of its group.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FleetMember {
+    pub(crate) etcd: Etcd,
+    pub(crate) group: Name,
+    pub(crate) id: Name,
 }
 
 /// A service in the registry.

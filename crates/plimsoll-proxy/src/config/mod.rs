@@ -89,6 +89,7 @@ pub(crate) use resolve::{Names, Resolved};
 pub use retry::Retry;
 pub use route::{HostPattern, Leads, PathPrefix, Route};
 pub use simple::Simple;
+pub(crate) use subset::Coordinated;
 pub use subset::{Identity, Subset};
 pub use throttle::{Throttle, ThrottleKind};
 pub use tracing::{CollectorUrl, Tracing};
@@ -99,11 +100,13 @@ use discovery::SourceContext;
 pub(crate) use discovery::{Followed, Origin};
 pub use dns_name::{HostName, Resolver, ServiceName};
 pub use eds::{Eds, EdsNode};
+pub(crate) use etcd::FleetMember;
 pub use etcd::FleetName;
 use files::Files;
 pub(crate) use path::normalise;
 use plimsoll::client::ClusterConfig;
 use plimsoll_config::{Places, Read};
+use plimsoll_fleet::Name;
 use raw::RawConfig;
 pub(crate) use trouble::Trouble;
 
@@ -262,6 +265,20 @@ impl Config {
     #[must_use]
     pub fn other_customers(&self) -> CustomerLimits {
         self.raw.other_customers
+    }
+
+    /// This proxy in its group; `None` without one.
+    pub(crate) fn fleet_member(&self) -> Option<FleetMember> {
+        let (etcd, identity) = (self.files.etcd.clone()?, &self.raw.client);
+        let group = identity.group.as_ref()?.0.clone();
+        let id = Name::new(identity.name()).expect("it was checked with the group");
+        Some(FleetMember { etcd, group, id })
+    }
+
+    /// The part of the group in the subset of a cluster; `None` if it has none.
+    pub(crate) fn coordinated(&self, cluster: &str) -> Option<Coordinated> {
+        let settings = self.raw.clusters.get(cluster)?;
+        settings.subset.coordinated(cluster, &self.raw.client, settings.is_numbered())
     }
 
     /// TLS with the quota server.

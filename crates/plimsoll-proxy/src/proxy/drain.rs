@@ -79,7 +79,8 @@ impl Proxy {
         self.advance(Phase::Closed);
         self.wait_for_clients(Instant::now() + CUT_OFF_GRACE).await;
         self.saver.flush(SAVE_GRACE).await;
-        tokio::join!(self.access_log.flush(FLUSH_GRACE), self.traces.flush(FLUSH_GRACE));
+        let fleet = std::mem::take(&mut self.running.lock().fleet);
+        tokio::join!(self.access_log.flush(FLUSH_GRACE), self.traces.flush(FLUSH_GRACE), fleet.leave());
     }
 
     /// Ends the answers to probes, and closes their sockets.

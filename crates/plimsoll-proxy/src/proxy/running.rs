@@ -19,6 +19,7 @@ use crate::classify::quotas::Quotas;
 use crate::config::{Config, Leads, Names, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
+use crate::fleet::Fleet;
 use crate::inbound::{self, Inbound};
 use crate::limits::Limits;
 use crate::listener::Shared;
@@ -41,6 +42,8 @@ pub(super) struct Running {
     pub(super) clusters: BTreeMap<String, Cluster>,
     /// The source that each follows.
     sources: BTreeMap<String, Source>,
+    /// This proxy among the clients of its fleet.
+    pub(super) fleet: Fleet,
     /// The gates of those that have one.
     pub(super) inbound: BTreeMap<String, Arc<Inbound>>,
     /// By the address in the config, whose port may be 0.
@@ -73,6 +76,7 @@ impl Running {
             names: Arc::default(),
             clusters: BTreeMap::new(),
             sources: BTreeMap::new(),
+            fleet: Fleet::default(),
             inbound: BTreeMap::new(),
             listeners: HashMap::new(),
             leaving: Vec::new(),
@@ -94,6 +98,7 @@ impl Running {
         // Before the sources that keep it up to date.
         *self.names.lock() = std::mem::take(&mut resolved.names);
         self.update_clusters(&config, resolved, saved, overrides);
+        self.fleet.update(&config, &self.clusters);
         self.update_inbound(&config);
         self.stale.limit(config.stale_answers());
         let copies = self.update_listeners(&config, bound.listening);

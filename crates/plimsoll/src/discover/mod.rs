@@ -25,6 +25,7 @@ pub use plimsoll_core::discover::overrides::{
     MAX_OVERRIDES, OverrideChange, OverrideCommand, OverrideError, OverrideKind,
 };
 pub use plimsoll_core::discover::{Census, Freshness, MergeCounts, OnEmpty, Readiness};
+use plimsoll_core::subset::Backend;
 use plimsoll_core::{Speed, Weight};
 
 /// One backend in the list of a source.
@@ -86,6 +87,21 @@ impl Endpoint {
     pub fn locality(mut self, locality: impl Into<Arc<str>>) -> Self {
         self.locality = Some(locality.into());
         self
+    }
+
+    /// The number of its failure domain: of its zone, or of its locality if it names no zone.
+    ///
+    /// It is a hash of the name. Numbers in order of appearance would change for all zones when another
+    /// backend comes first in the list, and every client would draw another subset.
+    #[must_use]
+    pub fn failure_domain(&self) -> u32 {
+        let hash = |name: &str| Backend::key_of(name) as u32;
+        match (&self.zone, &self.locality) {
+            (None, None) => 0,
+            (Some(name), None) | (None, Some(name)) => hash(name),
+            // Zones of two localities may have the same name.
+            (Some(zone), Some(locality)) => hash(&format!("{locality}/{zone}")),
+        }
     }
 
     /// The same with an ordinal.

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use futures_util::{Stream, StreamExt as _, stream};
 use plimsoll_core::Timestamp;
 use plimsoll_core::discover::{Census, Freshness, Listed, Merge, MergeConfig, MergeCounts};
+use tokio::sync::watch;
 
 use super::answers::answers;
 use super::fixed::{FixedPart, Members, listed};
@@ -207,6 +208,13 @@ impl Cluster {
         }
     }
 
+    /// The ready backends by the sources, as they change: all of them, not only those of the subset, and
+    /// without changes by hand. For a coordinator that assigns them to clients.
+    #[must_use]
+    pub fn ready_backends(&self) -> watch::Receiver<Arc<[Arc<Endpoint>]>> {
+        self.0.ready.subscribe()
+    }
+
     /// Grows with each change of [`Cluster::listed`]. `None` until the present source lists backends, so
     /// that a list is saved once, and for its own source.
     #[must_use]
@@ -386,6 +394,7 @@ impl Shared {
         let listed = merge.members().iter().map(|member| &member.properties).chain(former).cloned().collect();
         let before = std::mem::replace(&mut following.listed, listed);
         following.account.on_members(&before, &following.listed, (counts, held), cause, lines);
+        self.ready.send_replace(following.listed.iter().cloned().collect());
         self.put_members_in_force(now, following).0
     }
 }

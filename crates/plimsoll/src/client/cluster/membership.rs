@@ -157,18 +157,5 @@ impl Membership {
 
 fn candidate(endpoint: &Endpoint) -> Backend {
     let key = Backend::key_of(&endpoint.address.to_string());
-    Backend { key, domain: domain_of(endpoint), weight: endpoint.weight }
-}
-
-/// The number of a backend's failure domain: its zone, or its locality if it names no zone.
-///
-/// It is a hash of the name. Numbers in order of appearance would change for all zones when another
-/// backend comes first in the list, and every client would draw another subset.
-fn domain_of(endpoint: &Endpoint) -> u32 {
-    match (&endpoint.zone, &endpoint.locality) {
-        (None, None) => 0,
-        (Some(name), None) | (None, Some(name)) => Backend::key_of(name) as u32,
-        // Zones of two localities may have the same name.
-        (Some(zone), Some(locality)) => Backend::key_of(&format!("{locality}/{zone}")) as u32,
-    }
+    Backend { key, domain: endpoint.failure_domain(), weight: endpoint.weight }
 }

@@ -97,6 +97,8 @@ pub(crate) struct Shared {
     following: Mutex<Following>,
     /// Whether there was a list, or the wait for the first one is over.
     is_listed: watch::Sender<bool>,
+    /// The backends by the sources, for those who decide on them outside.
+    ready: watch::Sender<Arc<[Arc<Endpoint>]>>,
     /// Counts changes of membership and configuration, for the pools.
     changed: watch::Sender<u64>,
     /// Counts changes of membership. Requests read it without a lock.
@@ -128,6 +130,7 @@ impl Cluster {
             driver,
             following: Mutex::default(),
             is_listed: watch::Sender::new(false),
+            ready: watch::Sender::new(Arc::from([])),
             changed: watch::Sender::new(0),
             memberships: AtomicU64::new(0),
             lame_ducks: Mutex::default(),

@@ -1,0 +1,128 @@
+//! The election: the key `leader`, created only if it is absent, under the lease of its client.
+//!
+//! A leader that ends without a word is replaced when its lease expires. Candidates wait a random part
+//! of a second then: most of them see the new leader before they ask.
+
+use std::time::Duration;
+
+use plimsoll::client::Cluster;
+use plimsoll_etcd::{Backoff, Client, Condition, Mirror, Record, Txn};
+use rand_core::Rng as _;
+use rand_pcg::Pcg64Mcg;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::LedgerConfig;
+use super::leader::Leader;
+use crate::kept::Held;
+use crate::layout::{LEADER, Name};
+use crate::rng::rng;
+
+/// Longest wait before a candidacy.
+const SPREAD: Duration = Duration::from_secs(1);
+
+pub(super) struct Candidate {
+    pub(super) client: Client,
+    pub(super) group: Name,
+    pub(super) id: Name,
+    /// Of the ledger, after the prefix of the client.
+    pub(super) folder: String,
+    pub(super) config: LedgerConfig,
+    pub(super) cluster: Cluster,
+}
+
+impl Candidate {
+    pub(super) async fn run(self, mut held: watch::Receiver<Option<Held>>) {
+        let mut mirror = Mirror::new(self.client.clone(), &format!("{}{LEADER}", self.folder));
+        let (mut rng, mut backoff) = (rng(), Backoff::new());
+        // The sender ends with the member.
+        while held.has_changed().is_ok() {
+            let Some(revision) = self.win(&mut mirror, &mut held, &mut rng).await else {
+                backoff.wait().await;
+                continue;
+            };
+            backoff.reset();
+            let (service, group) = (&self.config.service, &self.group);
+            tracing::info!(%service, %group, id = %self.id, "leads the ledger");
+            let leader = Leader { candidate: &self, revision, key: self.key() };
+            tokio::select! {
+                () = leader.lead() => {}
+                () = replaced(&mut mirror, revision) => {}
+            }
+            tracing::info!(%service, %group, id = %self.id, "no longer leads the ledger");
+        }
+    }
+
+    /// Waits until nobody leads, and wants to. Returns the revision at which this client's key of the
+    /// leader came to be; `None`: it did not win.
+    async fn win(
+        &self,
+        mirror: &mut Mirror,
+        held: &mut watch::Receiver<Option<Held>>,
+        rng: &mut Pcg64Mcg,
+    ) -> Option<i64> {
+        while mirror.revision() == 0 {
+            mirror.next().await;
+        }
+        loop {
+            // An own key is that of a leader before a reload, or of a candidacy without an answer.
+            let own = mirror.records().get("").filter(|record| is_own(record, *held.borrow()));
+            if let Some(own) = own {
+                return Some(own.create_revision);
+            }
+            if mirror.records().contains_key("") {
+                mirror.next().await;
+                continue;
+            }
+            sleep(SPREAD.mul_f64(f64::from(rng.next_u32()) / f64::from(u32::MAX))).await;
+            while ready(mirror.next()).await.is_some() {}
+            if !mirror.records().contains_key("") {
+                break;
+            }
+        }
+        let held = held.wait_for(Option::is_some).await.ok().and_then(|held| *held)?;
+        self.elect(held).await
+    }
+
+    /// The whole key of the leader.
+    fn key(&self) -> String {
+        format!("{}{}{LEADER}", self.client.prefix(), self.folder)
+    }
+
+    /// Returns the revision at which this client's key of the leader came to be; `None`: it did not win.
+    async fn elect(&self, held: Held) -> Option<i64> {
+        let key = self.key();
+        let txn = Txn::new().when(Condition::absent(&key)).put(&key, self.id.as_str(), Some(held.lease.id));
+        match self.client.txn(txn).await {
+            Ok(result) => result.is_done.then_some(result.revision),
+            // It may have won. Then the mirror shows the own key.
+            Err(_) => None,
+        }
+    }
+}
+
+/// Whether this client has made the key, by its present lease.
+fn is_own(record: &Record, held: Option<Held>) -> bool {
+    held.is_some_and(|held| held.lease.id == record.lease)
+}
+
+/// Waits until the key of the leader is not that of this revision.
+async fn replaced(mirror: &mut Mirror, revision: i64) {
+    loop {
+        mirror.next().await;
+        // An older view does not have the own key yet.
+        let is_own = mirror.records().get("").is_some_and(|record| record.create_revision == revision);
+        if mirror.revision() >= revision && !is_own {
+            return;
+        }
+    }
+}
+
+/// The output of a future if it is ready.
+async fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = std::future::ready(()) => None,
+    }
+}

@@ -1,0 +1,65 @@
+//! Subsets with memory: each client takes the backends that a leader assigns, and any client may lead.
+//!
+//! ```text
+//! each client   follows its assignment, and wants to lead when nobody does
+//! the leader    reads all assignments, follows clients and backends, writes the differences
+//! ```
+//!
+//! The decisions are those of [`Assignments`](plimsoll_core::fleet::Assignments). Each write compares
+//! the revision at which the leader's key came to be, so a leader that was replaced writes nothing.
+//! Backends are those of the leader's source, without its changes by hand.
+
+mod assignment;
+mod candidate;
+mod follower;
+mod leader;
+
+use std::num::NonZeroU32;
+
+use plimsoll::client::Cluster;
+use tokio::task::JoinHandle;
+
+use crate::layout::{self, Name};
+use crate::member::Member;
+
+/// Settings of a ledger: the same at all clients of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerConfig {
+    /// The backends that it assigns.
+    pub service: Name,
+    /// Backends of each client.
+    pub size: NonZeroU32,
+    /// Seed of all draws.
+    pub seed: u64,
+}
+
+/// The part of a client in a ledger, until it is dropped. The last assignment stays then.
+#[derive(Debug)]
+pub struct Ledger {
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Ledger {
+    /// Has `cluster` take the assignments of `member`, and leads the ledger when nobody else does.
+    /// Needs a cluster with [`SubsetChoice::coordinated`](plimsoll::client::SubsetChoice::coordinated).
+    #[must_use]
+    pub fn start(member: &Member, config: LedgerConfig, cluster: &Cluster) -> Self {
+        let folder = layout::ledger(&config.service, member.group());
+        let follower = follower::follow(member.client().clone(), folder.clone(), member.id().clone(), cluster.clone());
+        let candidate = candidate::Candidate {
+            client: member.client().clone(),
+            group: member.group().clone(),
+            id: member.id().clone(),
+            folder,
+            config,
+            cluster: cluster.clone(),
+        };
+        Self { tasks: [tokio::spawn(follower), tokio::spawn(candidate.run(member.held()))] }
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}

@@ -1,0 +1,82 @@
+//! This proxy among the clients of its fleet: its member key in etcd, and the subsets that come from
+//! there.
+//!
+//! Another group, id or etcd is another member. The clusters keep their last subsets meanwhile.
+
+use std::collections::BTreeMap;
+
+use plimsoll::client::Cluster;
+use plimsoll_core::subset::Algorithm;
+use plimsoll_etcd::Session;
+use plimsoll_fleet::{Index, LEASE, Ledger, LedgerConfig, Member, Name, Numbered};
+
+use crate::config::{Config, Coordinated, FleetMember};
+
+/// The part of this proxy in the fleet; empty without a group.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet(Option<Joined>);
+
+#[derive(Debug)]
+struct Joined {
+    settings: FleetMember,
+    session: Session,
+    member: Member,
+    /// Taken with the first cluster that needs it.
+    index: Option<Numbered>,
+    clusters: BTreeMap<String, (Coordinated, Part)>,
+}
+
+/// The origin of a cluster's subset.
+#[derive(Debug)]
+enum Part {
+    Index { _task: Index },
+    Ledger { _task: Ledger },
+}
+
+impl Fleet {
+    /// Joins or leaves the group of `config`, and has each of its clusters take its subset from there.
+    pub(crate) fn update(&mut self, config: &Config, clusters: &BTreeMap<String, Cluster>) {
+        let settings = config.fleet_member();
+        if self.0.as_ref().map(|joined| &joined.settings) != settings.as_ref() {
+            self.0 = settings.map(Joined::new);
+        }
+        let Some(joined) = &mut self.0 else { return };
+        joined.clusters.retain(|name, (coordinated, _)| config.coordinated(name).as_ref() == Some(coordinated));
+        for (name, cluster) in clusters {
+            if let Some(coordinated) = config.coordinated(name)
+                && !joined.clusters.contains_key(name)
+            {
+                let part = joined.part(&coordinated, cluster);
+                joined.clusters.insert(name.clone(), (coordinated, part));
+            }
+        }
+    }
+
+    /// Leaves the group at once, and not with the end of the lease.
+    pub(crate) async fn leave(self) {
+        let Some(Joined { session, .. }) = self.0 else { return };
+        if let Err(error) = session.end().await {
+            tracing::warn!(%error, "the group of clients was not left: the lease ends the membership");
+        }
+    }
+}
+
+impl Joined {
+    fn new(settings: FleetMember) -> Self {
+        let client = settings.etcd.client();
+        let session = Session::start(client.clone(), LEASE);
+        let member = Member::join(client, &session, &settings.group, &settings.id);
+        Self { settings, session, member, index: None, clusters: BTreeMap::new() }
+    }
+
+    fn part(&mut self, coordinated: &Coordinated, cluster: &Cluster) -> Part {
+        let Coordinated { algorithm, cluster: ref service, size, seed } = *coordinated;
+        if algorithm == Algorithm::Ledger {
+            let service = Name::new(service).expect("the configuration has checked it");
+            let config = LedgerConfig { service, size, seed };
+            return Part::Ledger { _task: Ledger::start(&self.member, config, cluster) };
+        }
+        let index = self.index.get_or_insert_with(|| self.member.index());
+        Part::Index { _task: Index::follow(index, cluster) }
+    }
+}
