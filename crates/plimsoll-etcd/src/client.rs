@@ -1,10 +1,7 @@
-//! Requests to etcd: the connection, the endpoints in turn, the token of a user.
+//! Requests to etcd: at one endpoint or, as far as they may be repeated, several.
 //!
-//! One connection at a time, to one endpoint. A client stays there until a request on it times out or
-//! is refused for lack of a leader; then the next endpoint is used. A client begins anywhere in the
-//! list, so that clients spread over the endpoints. Reads are repeated at other endpoints. A
-//! transaction is repeated only if it cannot have been done: its caller compares revisions, and looks
-//! at the store after an error.
+//! Reads are repeated at other endpoints. A transaction is repeated only if it cannot have been done:
+//! its caller compares revisions, and looks at the store after an error.
 //!
 //! Each request says that it needs a member with a leader. So a member that is cut off from its
 //! quorum ends watches, which would be silent otherwise.
@@ -13,40 +10,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use parking_lot::Mutex;
 use prost::Message;
-use rand_core::{Rng as _, SeedableRng as _};
+use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
-use tokio::time::timeout;
-use tonic::metadata::AsciiMetadataValue;
-use tonic::{Code, Request, Status};
-use tonic_prost::ProstCodec;
+use tonic::Request;
 
 use crate::config::EtcdConfig;
 use crate::connection::Connection;
+use crate::endpoints::Endpoints;
 use crate::error::EtcdError;
+use crate::failure::Failure;
 use crate::message::{
-    AUTHENTICATE, AuthenticateRequest, AuthenticateResponse, KeyValue, LEASE_GRANT, LEASE_REVOKE, LeaseGrantRequest,
-    LeaseGrantResponse, LeaseRevokeRequest, LeaseRevokeResponse, RANGE, RangeRequest, RangeResponse, TXN, TxnResponse,
+    KeyValue, LEASE_GRANT, LEASE_REVOKE, LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest,
+    LeaseRevokeResponse, RANGE, RangeRequest, RangeResponse, TXN, TxnResponse,
 };
 use crate::reach::Reach;
+use crate::token::{Token, Tokens, with_leader};
 use crate::txn::{Txn, TxnResult};
 
-/// Time for a connection, with the handshake of TLS.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time for an answer. A new leader of etcd is elected within one to two seconds.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Endpoints at which one read is made.
-const MAX_READS: usize = 3;
+/// Endpoints at which one request is made.
+const MAX_ATTEMPTS: usize = 3;
 /// Records of one page of a list.
 const PAGE: i64 = 1_000;
 /// Records of one list: ten fleets of the size that etcd is good for.
 const MAX_RECORDS: usize = 100_000;
 /// Bytes of the keys and values of one list.
 const MAX_BYTES: usize = 64 << 20;
-
-/// The refusal of a password where etcd has no users.
-const NO_USERS: &str = "authentication is not enabled";
 
 /// A record of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,37 +77,17 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     config: EtcdConfig,
-    /// Locked while it connects: all requests wait for one connection.
-    current: tokio::sync::Mutex<Current>,
-    token: Mutex<Option<AsciiMetadataValue>>,
+    endpoints: Endpoints,
+    tokens: Tokens,
     reach: Reach,
-}
-
-#[derive(Debug)]
-struct Current {
-    connection: Option<Arc<Connection>>,
-    /// The place of the endpoint to connect with.
-    place: usize,
-}
-
-/// How a request ended that was not answered.
-pub(crate) enum Failure {
-    /// The token is no longer valid. The request was not done.
-    Token,
-    /// The endpoint is of no use now.
-    Endpoint { error: String, may_be_done: bool },
-    /// The answer of etcd.
-    Final(EtcdError),
 }
 
 impl Client {
     /// A client. It connects with its first request.
     #[must_use]
     pub fn new(config: EtcdConfig) -> Self {
-        let place = rng().next_u32() as usize % config.endpoints.len();
-        let reach = Reach::new(&config.endpoints);
-        let current = tokio::sync::Mutex::new(Current { connection: None, place });
-        Self(Arc::new(Inner { config, current, token: Mutex::new(None), reach }))
+        let (endpoints, reach) = (Endpoints::new(&config), Reach::new(&config.endpoints));
+        Self(Arc::new(Inner { config, endpoints, tokens: Tokens::default(), reach }))
     }
 
     /// The first part of each key of the fleet, with a slash at its end.
@@ -158,10 +127,18 @@ impl Client {
     pub async fn list(&self, prefix: &str) -> Result<Listing, EtcdError> {
         let mut listing = Listing { revision: 0, records: Vec::new(), cluster_id: 0 };
         let (mut key, range_end) = (prefix.as_bytes().to_vec(), range_end(prefix));
-        let mut bytes = 0;
+        let (mut bytes, mut limit) = (0, PAGE);
         loop {
-            let range = RangeRequest { key, range_end: range_end.clone(), limit: PAGE, revision: listing.revision };
-            let response: RangeResponse = self.read(RANGE, range).await?;
+            let range =
+                RangeRequest { key: key.clone(), range_end: range_end.clone(), limit, revision: listing.revision };
+            let response: RangeResponse = match self.read(RANGE, range).await {
+                // Records that are large: fewer of them at once.
+                Err(EtcdError::MessageTooLarge) if limit > 1 => {
+                    limit = (limit / 8).max(1);
+                    continue;
+                }
+                response => response?,
+            };
             if listing.revision == 0 {
                 let header = response.header.unwrap_or_default();
                 (listing.revision, listing.cluster_id) = (header.revision, header.cluster_id);
@@ -202,10 +179,12 @@ impl Client {
         }
     }
 
-    /// Ends a lease, with its keys.
+    /// Ends a lease, with its keys. One that has ended is no error: the request may be a repeated one.
     pub(crate) async fn revoke(&self, id: i64) -> Result<(), EtcdError> {
-        let _: LeaseRevokeResponse = self.read(LEASE_REVOKE, LeaseRevokeRequest { id }).await?;
-        Ok(())
+        match self.read::<_, LeaseRevokeResponse>(LEASE_REVOKE, LeaseRevokeRequest { id }).await {
+            Ok(_) | Err(EtcdError::LeaseNotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn read<Q, A>(&self, path: &'static str, request: Q) -> Result<A, EtcdError>
@@ -225,16 +204,17 @@ impl Client {
     }
 
     /// One request, at one endpoint or, as far as it may be repeated, several.
-    async fn call<Q, A>(&self, path: &'static str, request: Q, may_repeat: bool) -> Result<A, EtcdError>
+    async fn call<Q, A>(&self, path: &'static str, message: Q, may_repeat: bool) -> Result<A, EtcdError>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        let mut reads = self.0.config.endpoints.len().min(MAX_READS);
+        let mut attempts = self.0.config.endpoints.len().min(MAX_ATTEMPTS);
         let mut tokens = 1;
         loop {
             let connection = self.connection().await?;
-            let failure = match self.call_at(&connection, path, request.clone()).await {
+            let mut used = None;
+            let failure = match self.call_at(&connection, path, message.clone(), &mut used).await {
                 Ok(answer) => {
                     self.0.reach.answered();
                     return Ok(answer);
@@ -242,20 +222,21 @@ impl Client {
                 Err(failure) => failure,
             };
             match failure {
-                Failure::Final(error) => {
-                    // A refusal is an answer.
-                    self.0.reach.answered();
-                    return Err(error);
-                }
                 Failure::Token if tokens > 0 => {
                     tokens -= 1;
-                    self.forget_token();
+                    connection.answered();
+                    self.0.tokens.forget(&used).await;
                 }
-                Failure::Token => return Err(EtcdError::Refused("the token is not accepted".to_owned())),
+                Failure::Token | Failure::Final(_) => {
+                    // A refusal is an answer.
+                    connection.answered();
+                    self.0.reach.answered();
+                    return Err(failure.into_error());
+                }
                 Failure::Endpoint { error, may_be_done } => {
                     self.leave(&connection).await;
-                    reads -= 1;
-                    if reads == 0 || (may_be_done && !may_repeat) {
+                    attempts -= 1;
+                    if attempts == 0 || (may_be_done && !may_repeat) {
                         self.0.reach.lost(&error);
                         return Err(EtcdError::Unreachable(error));
                     }
@@ -264,139 +245,75 @@ impl Client {
         }
     }
 
-    async fn call_at<Q, A>(&self, connection: &Connection, path: &'static str, message: Q) -> Result<A, Failure>
+    async fn call_at<Q, A>(
+        &self,
+        connection: &Connection,
+        path: &'static str,
+        message: Q,
+        used: &mut Token,
+    ) -> Result<A, Failure>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        let request = self.request(connection, message).await?;
-        unary(connection, path, request).await
+        let request = self.request(connection, message, used).await?;
+        connection.unary(PathAndQuery::from_static(path), request).await
     }
 
-    /// A request with the token of the user.
-    pub(crate) async fn request<Q>(&self, connection: &Connection, message: Q) -> Result<Request<Q>, Failure> {
-        let mut request = Request::new(message);
-        let metadata = request.metadata_mut();
-        metadata.insert("hasleader", AsciiMetadataValue::from_static("true"));
-        if let Some(token) = self.token(connection).await? {
-            metadata.insert("token", token);
+    /// A request with the token of the user, which is `used` then.
+    pub(crate) async fn request<Q>(
+        &self,
+        connection: &Connection,
+        message: Q,
+        used: &mut Token,
+    ) -> Result<Request<Q>, Failure> {
+        let mut request = with_leader(message);
+        if let Some(source) = &self.0.config.credentials {
+            used.clone_from(&self.0.tokens.get(source, connection).await?);
+        }
+        if let Some(token) = used.clone() {
+            request.metadata_mut().insert("token", token);
         }
         Ok(request)
     }
 
-    async fn token(&self, connection: &Connection) -> Result<Option<AsciiMetadataValue>, Failure> {
-        let Some(credentials) = &self.0.config.credentials else { return Ok(None) };
-        let token = self.0.token.lock().clone();
-        if token.is_some() {
-            return Ok(token);
-        }
-        let failed = |error| Failure::Final(EtcdError::Credentials(error));
-        let credentials = credentials().map_err(failed)?;
-        let message = AuthenticateRequest { name: credentials.user, password: credentials.password };
-        let answer: AuthenticateResponse = match unary(connection, AUTHENTICATE, Request::new(message)).await {
-            Ok(answer) => answer,
-            // So the set-up of users has no order: first the clients, then `auth enable`.
-            Err(Failure::Final(EtcdError::Refused(reason))) if reason.contains(NO_USERS) => return Ok(None),
-            Err(failure) => return Err(failure),
-        };
-        let token = AsciiMetadataValue::try_from(answer.token).map_err(|error| failed(error.to_string()))?;
-        *self.0.token.lock() = Some(token.clone());
-        Ok(Some(token))
-    }
-
-    pub(crate) fn forget_token(&self) {
-        *self.0.token.lock() = None;
-    }
-
-    /// The connection, opened if there is none, at the first endpoint that accepts one.
+    /// The connection, opened if there is none.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, EtcdError> {
-        let mut current = self.0.current.lock().await;
-        if let Some(connection) = current.connection.as_ref().filter(|connection| connection.is_open()) {
-            return Ok(Arc::clone(connection));
-        }
-        let endpoints = &self.0.config.endpoints;
-        let mut errors = Vec::new();
-        for _ in 0..endpoints.len() {
-            let place = current.place;
-            match self.open(place).await {
-                Ok(connection) => {
-                    current.connection = Some(Arc::clone(&connection));
-                    return Ok(connection);
-                }
-                Err(error) => errors.push(format!("{}: {error}", endpoints[place])),
+        self.0.endpoints.connection(&self.0.config).await.map_err(|errors| {
+            self.0.reach.lost(&errors);
+            EtcdError::Unreachable(errors)
+        })
+    }
+
+    async fn leave(&self, connection: &Arc<Connection>) {
+        self.0.endpoints.leave(connection, &self.0.config).await;
+    }
+
+    /// The end of a stream that was not asked for: the next one has a new token, or another endpoint.
+    pub(crate) async fn stream_failed(
+        &self,
+        connection: &Arc<Connection>,
+        used: &Token,
+        failure: Failure,
+    ) -> EtcdError {
+        match &failure {
+            Failure::Token => self.0.tokens.forget(used).await,
+            Failure::Endpoint { error, .. } => {
+                self.leave(connection).await;
+                self.0.reach.broke(error);
             }
-            current.place = (place + 1) % endpoints.len();
+            Failure::Final(_) => {}
         }
-        let errors = errors.join("; ");
-        self.0.reach.lost(&errors);
-        Err(EtcdError::Unreachable(errors))
-    }
-
-    async fn open(&self, place: usize) -> Result<Arc<Connection>, String> {
-        let tls = self.0.config.tls.as_ref().map(|source| source()).transpose()?;
-        let opened = Connection::open(place, &self.0.config.endpoints[place], tls.as_ref());
-        timeout(CONNECT_TIMEOUT, opened).await.unwrap_or_else(|_| Err("no connection within 2 s".to_owned()))
-    }
-
-    /// Uses the next endpoint in place of this one, for all requests from now on.
-    pub(crate) async fn leave(&self, connection: &Connection) {
-        let mut current = self.0.current.lock().await;
-        if current.place == connection.place {
-            current.connection = None;
-            current.place = (connection.place + 1) % self.0.config.endpoints.len();
+        if !matches!(failure, Failure::Endpoint { .. }) {
+            connection.answered();
+            self.0.reach.answered();
         }
+        failure.into_error()
     }
 }
 
-async fn unary<Q, A>(connection: &Connection, path: &'static str, request: Request<Q>) -> Result<A, Failure>
-where
-    Q: Message + 'static,
-    A: Message + Default + 'static,
-{
-    let mut grpc = connection.grpc();
-    let answer = async {
-        grpc.ready().await.map_err(|error| Failure::endpoint(&error, false))?;
-        let codec: ProstCodec<Q, A> = ProstCodec::default();
-        grpc.unary(request, PathAndQuery::from_static(path), codec).await.map_err(Failure::from)
-    };
-    let silent = |_| Failure::Endpoint { error: "no answer within 3 s".to_owned(), may_be_done: true };
-    Ok(timeout(REQUEST_TIMEOUT, answer).await.map_err(silent)??.into_inner())
-}
-
-impl Failure {
-    pub(crate) fn endpoint(error: &hyper::Error, may_be_done: bool) -> Self {
-        Self::Endpoint { error: plimsoll::tls::chain(error), may_be_done }
-    }
-
-    /// The same as an error of the client.
-    pub(crate) fn into_error(self) -> EtcdError {
-        match self {
-            Self::Token => EtcdError::Refused("the token is not accepted".to_owned()),
-            Self::Endpoint { error, .. } => EtcdError::Unreachable(error),
-            Self::Final(error) => error,
-        }
-    }
-}
-
-impl From<Status> for Failure {
-    fn from(status: Status) -> Self {
-        let message = status.message();
-        match status.code() {
-            Code::Unauthenticated => Self::Token,
-            // Users or roles changed since the token was made.
-            Code::InvalidArgument if message.contains("revision of auth store is old") => Self::Token,
-            Code::OutOfRange if message.contains("compacted") => Self::Final(EtcdError::Compacted),
-            // No leader, a member that starts or stops, a connection that broke.
-            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown | Code::Internal => {
-                let error = if message.is_empty() { plimsoll::tls::chain(&status) } else { message.to_owned() };
-                Self::Endpoint { error, may_be_done: true }
-            }
-            _ => Self::Final(EtcdError::Refused(message.to_owned())),
-        }
-    }
-}
-
-fn check_size(prefix: &str, records: usize, bytes: usize) -> Result<(), EtcdError> {
+/// Whether a prefix is one that a client accepts.
+pub(crate) fn check_size(prefix: &str, records: usize, bytes: usize) -> Result<(), EtcdError> {
     let limit = if records > MAX_RECORDS {
         format!("{MAX_RECORDS} records")
     } else if bytes > MAX_BYTES {

@@ -25,7 +25,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-type Source<T> = Arc<dyn Fn() -> Result<T, String> + Send + Sync>;
+pub(crate) type Source<T> = Arc<dyn Fn() -> Result<T, String> + Send + Sync>;
 
 /// Where a client connects, and as whom.
 #[derive(Clone)]
@@ -70,9 +70,7 @@ impl EtcdConfig {
         let parse = |endpoint: S| {
             let endpoint = endpoint.as_ref();
             let authority: Option<Authority> = endpoint.parse().ok();
-            authority
-                .filter(|authority| !authority.host().is_empty() && !authority.as_str().contains('@'))
-                .ok_or_else(|| InvalidConfig::Endpoint(endpoint.to_owned()))
+            authority.filter(is_endpoint).ok_or_else(|| InvalidConfig::Endpoint(endpoint.to_owned()))
         };
         let endpoints = endpoints.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         if endpoints.is_empty() {
@@ -101,5 +99,28 @@ impl EtcdConfig {
     #[must_use]
     pub fn tls(self, source: impl Fn() -> Result<TlsConfig, String> + Send + Sync + 'static) -> Self {
         Self { tls: Some(Arc::new(source)), ..self }
+    }
+}
+
+/// A host, and a port if any.
+fn is_endpoint(authority: &Authority) -> bool {
+    let host = authority.host();
+    // Behind the host there is nothing, or a port that was understood.
+    let has_port = authority.port_u16().is_some_and(|port| port > 0);
+    !host.is_empty() && !authority.as_str().contains('@') && (has_port || authority.as_str() == host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoint_with_a_wrong_port_is_refused() {
+        for good in ["etcd", "etcd:2379", "10.0.0.1:1", "[::1]", "[::1]:2379"] {
+            assert!(EtcdConfig::new([good]).is_ok(), "{good}");
+        }
+        for bad in ["etcd:", "etcd:99999", "etcd:0", "etcd:x", ":2379", "a@etcd:2379", "http://etcd:2379", ""] {
+            assert_eq!(EtcdConfig::new([bad]).unwrap_err(), InvalidConfig::Endpoint(bad.to_owned()));
+        }
     }
 }

@@ -15,6 +15,12 @@ pub enum EtcdError {
     /// The revision asked for, or one to watch from, exists no more.
     #[error("etcd compacted the revision")]
     Compacted,
+    /// The lease that the request names has ended.
+    #[error("the lease has ended")]
+    LeaseNotFound,
+    /// An answer was larger than a client accepts.
+    #[error("an answer of etcd is larger than 32 MiB")]
+    MessageTooLarge,
     /// A prefix has more records, or larger ones, than a client accepts.
     #[error("{prefix}: more than {limit}")]
     TooLarge {

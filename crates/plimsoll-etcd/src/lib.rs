@@ -16,12 +16,16 @@ mod backoff;
 mod client;
 mod config;
 mod connection;
+mod endpoints;
 mod error;
+mod failure;
 mod message;
 mod mirror;
 mod reach;
 mod session;
 pub mod settings;
+mod stream;
+mod token;
 mod txn;
 
 pub use backoff::Backoff;

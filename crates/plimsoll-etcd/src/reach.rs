@@ -1,38 +1,43 @@
 //! Whether etcd answers: one log line when it is lost, one when it is back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::uri::Authority;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+/// Time of streams that break one after the other, without any answer, after which etcd is lost. One
+/// that moves to another endpoint needs less.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Whether etcd answers, and counts since the start.
 #[derive(Debug)]
 pub struct Reach {
     endpoints: String,
-    state: Mutex<State>,
+    since: Mutex<Since>,
     answers: AtomicU64,
     failures: AtomicU64,
 }
 
-#[derive(Debug)]
-struct State {
-    is_lost: bool,
-    /// When it answered last, or the start.
-    answered: Instant,
+/// Since when, without an answer meanwhile.
+#[derive(Debug, Default)]
+struct Since {
+    lost: Option<Instant>,
+    broken: Option<Instant>,
 }
 
 impl Reach {
     pub(crate) fn new(endpoints: &[Authority]) -> Self {
         let endpoints = endpoints.iter().map(Authority::as_str).collect::<Vec<_>>().join(",");
-        let state = Mutex::new(State { is_lost: false, answered: Instant::now() });
-        Self { endpoints, state, answers: AtomicU64::new(0), failures: AtomicU64::new(0) }
+        Self { endpoints, since: Mutex::default(), answers: AtomicU64::new(0), failures: AtomicU64::new(0) }
     }
 
-    /// Whether the last request had an answer. True before the first one.
+    /// Whether the last request had an answer, or streams broke for less than 5 s. True before the
+    /// first one.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
-        !self.state.lock().is_lost
+        self.since.lock().lost.is_none()
     }
 
     /// Answers to requests, messages of watches and renewals of leases.
@@ -49,24 +54,55 @@ impl Reach {
 
     pub(crate) fn answered(&self) {
         self.answers.fetch_add(1, Ordering::Relaxed);
-        let now = Instant::now();
-        let mut state = self.state.lock();
-        let before = std::mem::replace(&mut state.answered, now);
-        if std::mem::take(&mut state.is_lost) {
-            let seconds = now.duration_since(before).as_secs_f64();
+        let Since { lost, .. } = std::mem::take(&mut *self.since.lock());
+        if let Some(lost) = lost {
+            let seconds = lost.elapsed().as_secs_f64();
             tracing::info!(endpoints = self.endpoints, seconds, "etcd reachable again");
         }
     }
 
+    /// No endpoint answered.
     pub(crate) fn lost(&self, error: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        if !std::mem::replace(&mut self.state.lock().is_lost, true) {
-            tracing::warn!(endpoints = self.endpoints, error, "etcd unreachable: members, numbers and limits stay");
+        self.set_lost(&mut self.since.lock(), error);
+    }
+
+    /// A stream broke. The next one may begin at another endpoint.
+    pub(crate) fn broke(&self, error: &str) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let mut since = self.since.lock();
+        if since.broken.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+            self.set_lost(&mut since, error);
         }
     }
 
-    /// A stream broke. The next request tells whether etcd is lost.
-    pub(crate) fn broke(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
+    fn set_lost(&self, since: &mut Since, error: &str) {
+        if since.lost.is_none() {
+            since.lost = Some(Instant::now());
+            tracing::warn!(endpoints = self.endpoints, error, "etcd unreachable: members, numbers and limits stay");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_that_break_for_long_mean_that_etcd_is_lost() {
+        let reach = Reach::new(&[]);
+        for _ in 0..100 {
+            reach.broke("no leader");
+        }
+        assert!(reach.is_reachable(), "many streams of one connection");
+        tokio::time::advance(PATIENCE).await;
+        reach.answered();
+        reach.broke("no leader");
+        assert!(reach.is_reachable(), "an answer in between");
+        tokio::time::advance(PATIENCE).await;
+        reach.broke("no leader");
+        assert!(!reach.is_reachable());
+        reach.answered();
+        assert!(reach.is_reachable());
     }
 }

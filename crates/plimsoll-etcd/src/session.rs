@@ -12,16 +12,16 @@
 
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic_prost::ProstCodec;
 
 use crate::backoff::Backoff;
-use crate::client::{Client, Failure};
+use crate::client::Client;
 use crate::error::EtcdError;
+use crate::failure::Failure;
 use crate::message::{LEASE_KEEP_ALIVE, LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use crate::stream::Stream;
 
 /// Renewals in the time to live of a lease: two may be lost.
 const RENEWALS: u32 = 3;
@@ -65,6 +65,9 @@ enum End {
 
 impl Session {
     /// A session whose lease lives `ttl` without a renewal: whole seconds, at least 2 at etcd.
+    ///
+    /// # Panics
+    /// Outside of a runtime of Tokio, as [`tokio::spawn`] does.
     #[must_use]
     pub fn start(client: Client, ttl: Duration) -> Self {
         let (sender, lease) = watch::channel(None);
@@ -128,55 +131,28 @@ async fn renew(
     lease: &watch::Sender<Option<Lease>>,
     backoff: &mut Backoff,
 ) -> End {
-    let Ok(connection) = client.connection().await else { return End::Broken };
-    let (requests, queue) = mpsc::channel(1);
     let every = ttl / RENEWALS;
-    let opened = async {
-        let request = client.request(&connection, ReceiverStream::new(queue)).await?;
-        let mut grpc = connection.grpc();
-        grpc.ready().await.map_err(|error| Failure::endpoint(&error, false))?;
-        let codec: ProstCodec<LeaseKeepAliveRequest, LeaseKeepAliveResponse> = ProstCodec::default();
-        let path = http::uri::PathAndQuery::from_static(LEASE_KEEP_ALIVE);
-        grpc.streaming(request, path, codec).await.map_err(Failure::from)
-    };
-    // etcd sends the head of its answer with the first renewal.
+    let renewal = LeaseKeepAliveRequest { id };
     let mut sent = Instant::now();
-    let _ = requests.try_send(LeaseKeepAliveRequest { id });
-    let mut answers = match timeout(every, opened).await {
-        Ok(Ok(answers)) => answers.into_inner(),
-        failed => {
-            if let Ok(Err(Failure::Token)) = failed {
-                client.forget_token();
-            }
-            client.leave(&connection).await;
-            client.reach().broke();
-            return End::Broken;
-        }
-    };
+    let opened = Stream::<_, LeaseKeepAliveResponse>::open(client, LEASE_KEEP_ALIVE, renewal, every);
+    let Ok(mut stream) = opened.await else { return End::Broken };
     loop {
-        match timeout(every, answers.message()).await {
-            Ok(Ok(Some(answer))) if answer.ttl > 0 => {
-                client.reach().answered();
+        let silent = |_| Err(Failure::silent(format!("no renewal within {every:?}")));
+        match timeout(every, stream.next()).await.unwrap_or_else(silent) {
+            Ok(answer) if answer.ttl > 0 => {
                 backoff.reset();
                 let ttl = Duration::from_secs(answer.ttl.unsigned_abs());
                 lease.send_replace(Some(Lease { id, ttl, renewed: sent }));
             }
-            Ok(Ok(Some(_))) => return End::Expired,
-            failed => {
-                if let Ok(Err(status)) = failed
-                    && let Failure::Token = Failure::from(status)
-                {
-                    client.forget_token();
-                } else {
-                    client.leave(&connection).await;
-                }
-                client.reach().broke();
+            Ok(_) => return End::Expired,
+            Err(failure) => {
+                stream.fail(failure).await;
                 return End::Broken;
             }
         }
         sleep_until(sent + every).await;
         sent = Instant::now();
-        if requests.send(LeaseKeepAliveRequest { id }).await.is_err() {
+        if stream.requests.send(renewal).await.is_err() {
             return End::Broken;
         }
     }

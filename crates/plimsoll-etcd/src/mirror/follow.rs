@@ -1,24 +1,20 @@
 //! The task behind a mirror: lists and watches, at one endpoint after the other.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::uri::PathAndQuery;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
-use tonic_prost::ProstCodec;
 
 use super::{Event, Step};
 use crate::backoff::Backoff;
-use crate::client::{Client, Failure, Record, range_end};
-use crate::connection::Connection;
+use crate::client::{Client, Record, range_end};
 use crate::error::EtcdError;
+use crate::failure::Failure;
 use crate::message::{
     EVENT_DELETE, WATCH, WatchCreateRequest, WatchEvent, WatchProgressRequest, WatchRequest, WatchRequestKind,
     WatchResponse,
 };
+use crate::stream::Stream;
 
 /// Time between questions on an idle watch.
 const CONTACT: Duration = Duration::from_secs(2);
@@ -26,6 +22,10 @@ const CONTACT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_millis(4_500);
 /// Time for a watch to begin.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time after which a watch that goes on is a success.
+const SETTLED: Duration = Duration::from_secs(2);
+/// Time that a message waits for the user of a mirror.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is known of the store.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +40,13 @@ enum End {
     Closed,
     /// The stream broke: the next one goes on from the last revision.
     Broken(EtcdError),
+    /// etcd refused the watch. It names no reason that can be trusted: a lost token looks like a missing
+    /// right.
+    Refused(EtcdError),
     /// Changes may be missing: the prefix is listed again.
     Gap(&'static str),
+    /// The user reads slowly. A stream that is not read would fill the connection of all others.
+    Full,
 }
 
 impl From<mpsc::error::SendError<Step>> for End {
@@ -50,13 +55,7 @@ impl From<mpsc::error::SendError<Step>> for End {
     }
 }
 
-/// A watch that has begun.
-struct Watch {
-    requests: mpsc::Sender<WatchRequest>,
-    responses: Streaming<WatchResponse>,
-    /// The stream ends with it.
-    connection: Arc<Connection>,
-}
+type Watch = Stream<WatchRequest, WatchResponse>;
 
 pub(super) async fn run(client: Client, prefix: String, steps: mpsc::Sender<Step>) {
     let mut backoff = Backoff::new();
@@ -64,17 +63,27 @@ pub(super) async fn run(client: Client, prefix: String, steps: mpsc::Sender<Step
     loop {
         let error = match follow(&client, &prefix, &steps, &mut known, &mut backoff).await {
             End::Closed => return,
-            End::Broken(error) => error,
+            End::Full => {
+                if steps.reserve_many(steps.max_capacity() / 2).await.is_err() {
+                    return;
+                }
+                continue;
+            }
             End::Gap(reason) => {
                 tracing::info!(prefix, reason, "records are listed again");
                 known = None;
+                backoff.wait().await;
                 continue;
             }
+            // A read tells the reason, and has a new token if that was it.
+            End::Refused(error) => client.get(&prefix).await.err().unwrap_or(error),
+            End::Broken(error) => error,
         };
+        let is_lost = matches!(error, EtcdError::Unreachable(_) | EtcdError::Compacted);
         if steps.send(Step::Failed(error)).await.is_err() {
             return;
         }
-        backoff.wait().await;
+        if is_lost { backoff.wait().await } else { backoff.wait_after_refusal().await }
     }
 }
 
@@ -94,18 +103,20 @@ async fn follow(
         },
     };
     *known = Some(from);
-    let watch = match begin(client, prefix, from.revision + 1).await {
+    let create =
+        WatchCreateRequest { key: prefix.into(), range_end: range_end(prefix), start_revision: from.revision + 1 };
+    let create = WatchRequest { kind: Some(WatchRequestKind::Create(create)) };
+    let mut watch = match Watch::open(client, WATCH, create, BEGIN_TIMEOUT).await {
         Ok(watch) => watch,
         Err(error) => return End::Broken(error),
     };
-    let connection = Arc::clone(&watch.connection);
-    let end = pass_on(client, watch, prefix, &mut from, steps, backoff).await;
+    let end = pass_on(&mut watch, prefix, &mut from, steps, backoff).await;
     *known = Some(from);
-    if let End::Broken(_) = end {
-        client.reach().broke();
-        client.leave(&connection).await;
+    match end {
+        Ok(end) => end,
+        Err(Failure::Final(EtcdError::MessageTooLarge)) => End::Gap("the changes are larger than a message"),
+        Err(failure) => End::Broken(watch.fail(failure).await),
     }
-    end
 }
 
 async fn list(client: &Client, prefix: &str, steps: &mpsc::Sender<Step>) -> Result<Known, End> {
@@ -119,79 +130,47 @@ async fn list(client: &Client, prefix: &str, steps: &mpsc::Sender<Step>) -> Resu
     Ok(known)
 }
 
-async fn begin(client: &Client, prefix: &str, start_revision: i64) -> Result<Watch, EtcdError> {
-    let connection = client.connection().await?;
-    let (requests, queue) = mpsc::channel(1);
-    let create = WatchCreateRequest { key: prefix.into(), range_end: range_end(prefix), start_revision };
-    let create = WatchRequest { kind: Some(WatchRequestKind::Create(create)) };
-    drop(requests.try_send(create));
-    let opened = async {
-        let request = client.request(&connection, ReceiverStream::new(queue)).await?;
-        let mut grpc = connection.grpc();
-        grpc.ready().await.map_err(|error| Failure::endpoint(&error, false))?;
-        let codec: ProstCodec<WatchRequest, WatchResponse> = ProstCodec::default();
-        grpc.streaming(request, PathAndQuery::from_static(WATCH), codec).await.map_err(Failure::from)
-    };
-    let failure = match timeout(BEGIN_TIMEOUT, opened).await {
-        Ok(Ok(responses)) => return Ok(Watch { requests, responses: responses.into_inner(), connection }),
-        Ok(Err(failure)) => failure,
-        Err(_) => Failure::Endpoint { error: "no watch within 3 s".to_owned(), may_be_done: false },
-    };
-    match &failure {
-        Failure::Token => client.forget_token(),
-        Failure::Endpoint { .. } => client.leave(&connection).await,
-        Failure::Final(_) => {}
-    }
-    client.reach().broke();
-    Err(failure.into_error())
-}
-
-/// Passes the messages of a watch on, until it ends.
+/// Passes the messages of a watch on, until it ends: by itself, or for a failure of its stream.
 async fn pass_on(
-    client: &Client,
-    mut watch: Watch,
+    watch: &mut Watch,
     prefix: &str,
     known: &mut Known,
     steps: &mpsc::Sender<Step>,
     backoff: &mut Backoff,
-) -> End {
-    let mut heard = Instant::now();
+) -> Result<End, Failure> {
+    let began = Instant::now();
+    let mut heard = began;
     let mut ask = heard + CONTACT;
     loop {
+        let permit = match timeout(PATIENCE, steps.reserve()).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) => return Ok(End::Closed),
+            Err(_) => return Ok(End::Full),
+        };
         tokio::select! {
-            message = watch.responses.message() => {
-                let response = match message {
-                    Ok(Some(response)) => response,
-                    Ok(None) => return End::Broken(EtcdError::Unreachable("etcd ended the watch".to_owned())),
-                    Err(status) => {
-                        let failure = Failure::from(status);
-                        if let Failure::Token = failure {
-                            client.forget_token();
-                        }
-                        return End::Broken(failure.into_error());
-                    }
-                };
+            biased;
+            message = watch.next() => {
+                let response = message?;
                 heard = Instant::now();
                 ask = heard + CONTACT;
-                client.reach().answered();
-                backoff.reset();
-                let step = match read(response, prefix, known) {
-                    Ok(step) => step,
-                    Err(end) => return end,
-                };
-                if let Err(closed) = steps.send(step).await {
-                    return closed.into();
+                // One that ends right after its begin is no success.
+                if began.elapsed() > SETTLED {
+                    backoff.reset();
+                }
+                match read(response, prefix, known) {
+                    Ok(step) => permit.send(step),
+                    Err(end) => return Ok(end),
                 }
             }
             () = sleep_until(ask.min(heard + SILENCE)) => {
                 if heard.elapsed() >= SILENCE {
-                    return End::Broken(EtcdError::Unreachable("the watch is silent".to_owned()));
+                    return Err(Failure::silent("the watch is silent"));
                 }
                 ask += CONTACT;
                 // A full queue has a question in it that was not sent.
                 drop(watch.requests.try_send(progress()));
             }
-            () = steps.closed() => return End::Closed,
+            () = steps.closed() => return Ok(End::Closed),
         }
     }
 }
@@ -206,7 +185,7 @@ fn read(response: WatchResponse, prefix: &str, known: &mut Known) -> Result<Step
         return Err(End::Gap("the revision was compacted"));
     }
     if response.canceled {
-        return Err(End::Broken(EtcdError::Refused(format!("watch of {prefix}: {}", response.cancel_reason))));
+        return Err(End::Refused(EtcdError::Refused(format!("watch of {prefix}: {}", response.cancel_reason))));
     }
     if let Some(header) = response.header {
         if header.cluster_id != known.cluster_id {
@@ -285,7 +264,7 @@ mod tests {
     #[test]
     fn canceled_watch_is_an_error_with_its_reason() {
         let canceled = WatchResponse { canceled: true, cancel_reason: "permission denied".to_owned(), ..response(&[]) };
-        let Err(End::Broken(error)) = read(canceled, "/p/", &mut { KNOWN }) else { panic!("an error") };
+        let Err(End::Refused(error)) = read(canceled, "/p/", &mut { KNOWN }) else { panic!("an error") };
         assert_eq!(error.to_string(), "etcd refused the request: watch of /p/: permission denied");
     }
 }

@@ -18,10 +18,11 @@ use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::client::{Client, Record};
+use crate::client::{Client, Record, check_size};
 use crate::error::EtcdError;
 
-/// Updates that wait for the user of a mirror. Then the watch is not read on.
+/// Updates that wait for the user of a mirror. If there are more, the watch ends until half of them
+/// are read.
 const MAX_QUEUE: usize = 64;
 
 /// A change of one record.
@@ -57,21 +58,27 @@ enum Step {
 /// The records of a prefix.
 #[derive(Debug)]
 pub struct Mirror {
+    client: Client,
+    prefix: String,
     steps: mpsc::Receiver<Step>,
     records: BTreeMap<String, Record>,
+    /// Bytes of their keys and values.
+    bytes: usize,
     revision: i64,
     task: JoinHandle<()>,
 }
 
 impl Mirror {
     /// The records of all keys that begin with the client's prefix and this one, such as
-    /// `services/web/`.
+    /// `services/web/`. A prefix with more than 100,000 records or 64 MiB is refused.
+    ///
+    /// # Panics
+    /// Outside of a runtime of Tokio, as [`tokio::spawn`] does.
     #[must_use]
     pub fn new(client: Client, prefix: &str) -> Self {
-        let (sender, steps) = mpsc::channel(MAX_QUEUE);
         let prefix = format!("{}{prefix}", client.prefix());
-        let task = tokio::spawn(follow::run(client, prefix, sender));
-        Self { steps, records: BTreeMap::new(), revision: 0, task }
+        let (task, steps) = start(&client, &prefix);
+        Self { client, prefix, steps, records: BTreeMap::new(), bytes: 0, revision: 0, task }
     }
 
     /// The next step, which is in [`Self::records`] already. It may be dropped without a loss.
@@ -83,22 +90,34 @@ impl Mirror {
         match step {
             Step::Listed { revision, records } => {
                 self.revision = revision;
+                self.bytes = records.iter().map(size).sum();
                 self.records = records.into_iter().map(|record| (record.key.clone(), record)).collect();
                 Update::Listed
             }
             Step::Events { revision, events } => {
                 self.revision = revision;
-                for event in &events {
-                    match event {
-                        Event::Put(record) => drop(self.records.insert(record.key.clone(), record.clone())),
-                        Event::Delete(key) => drop(self.records.remove(key)),
-                    }
+                events.iter().for_each(|event| self.apply(event));
+                if check_size(&self.prefix, self.records.len(), self.bytes).is_err() {
+                    // A list is refused until the prefix is smaller; these records stay.
+                    self.task.abort();
+                    (self.task, self.steps) = start(&self.client, &self.prefix);
                 }
                 Update::Events(events)
             }
             Step::Contact => Update::Contact,
             Step::Failed(error) => Update::Failed(error),
         }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        let before = match event {
+            Event::Put(record) => {
+                self.bytes += size(record);
+                self.records.insert(record.key.clone(), record.clone())
+            }
+            Event::Delete(key) => self.records.remove(key),
+        };
+        self.bytes -= before.as_ref().map_or(0, size);
     }
 
     /// The records by key, without the prefix. Empty before the first [`Update::Listed`].
@@ -112,6 +131,17 @@ impl Mirror {
     pub fn revision(&self) -> i64 {
         self.revision
     }
+}
+
+/// Bytes of a record.
+fn size(record: &Record) -> usize {
+    record.key.len() + record.value.len()
+}
+
+/// The task that follows a prefix, and its steps.
+fn start(client: &Client, prefix: &str) -> (JoinHandle<()>, mpsc::Receiver<Step>) {
+    let (sender, steps) = mpsc::channel(MAX_QUEUE);
+    (tokio::spawn(follow::run(client.clone(), prefix.to_owned(), sender)), steps)
 }
 
 impl Drop for Mirror {
