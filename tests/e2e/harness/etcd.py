@@ -75,7 +75,7 @@ class Member:
         self.peer = f"http://{host.address}:{free_port()}"
         self.data = directory / f"member-{number}"
         self.process: Process | None = None
-        self.is_paused = False
+        self.is_silent = False
         self.channel = grpc.insecure_channel(self.endpoint, options=_CHANNEL)
 
     def is_running(self) -> bool:
@@ -147,7 +147,7 @@ class Etcd:
         ]
         # The log is beside those of the other processes of the test, which a failure prints.
         member.process = Process(member.name, command, self.directory.parent)
-        member.is_paused = False
+        member.is_silent = False
 
     def stop(self) -> None:
         """Ends all members and watches, whatever state they are in."""
@@ -164,7 +164,7 @@ class Etcd:
         process = self.members[member].process
         if process is not None and process.exit_code is None:
             process.kill()
-        self.members[member].is_paused = False
+        self.members[member].is_silent = False
 
     def kill_all(self) -> None:
         for number in range(len(self.members)):
@@ -175,9 +175,7 @@ class Etcd:
         process = self.members[member].process
         assert process is not None, f"member {member} was not started"
         process.signal(signal.SIGSTOP)
-        self.members[member].is_paused = True
-        for watch in self._watches:
-            watch.leave(self.members[member])
+        self.leave_out(member)
 
     def pause_all(self) -> None:
         for number in range(len(self.members)):
@@ -187,11 +185,20 @@ class Etcd:
         process = self.members[member].process
         assert process is not None, f"member {member} was not started"
         process.signal(signal.SIGCONT)
-        self.members[member].is_paused = False
+        self.members[member].is_silent = False
 
     def resume_all(self) -> None:
         for number in range(len(self.members)):
             self.resume(number)
+
+    def leave_out(self, member: int) -> None:
+        """Calls and watches use other members until `resume` or `include`: it is cut off from them."""
+        self.members[member].is_silent = True
+        for watch in self._watches:
+            watch.leave(self.members[member])
+
+    def include(self, member: int) -> None:
+        self.members[member].is_silent = False
 
     def erase(self, member: int) -> None:
         """Deletes the data of a member that ended. A cluster of one is then another cluster at the next start."""
@@ -216,7 +223,7 @@ class Etcd:
         return number
 
     def _status(self, member: Member) -> object | None:
-        if not member.is_running() or member.is_paused:
+        if not member.is_running() or member.is_silent:
             return None
         try:
             return member.call("Status", _ATTEMPT_SECONDS)
@@ -238,7 +245,7 @@ class Etcd:
 
         def answer() -> object | None:
             for member in self.members:
-                if not member.is_running() or member.is_paused:
+                if not member.is_running() or member.is_silent:
                     continue
                 try:
                     return member.call(method, _ATTEMPT_SECONDS, **fields)
@@ -375,7 +382,7 @@ class Watch:
         while not self._is_over.is_set() and self._failure is None:
             member = self._etcd.members[number % len(self._etcd.members)]
             number += 1
-            if member.is_running() and not member.is_paused:
+            if member.is_running() and not member.is_silent:
                 try:
                     self._read(member)
                 except (grpc.RpcError, ValueError):
