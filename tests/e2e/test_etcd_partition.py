@@ -74,7 +74,7 @@ def test_client_leaves_a_member_that_is_cut_off(partitioned: Partitioned) -> Non
         etcd.put(f"{PREFIX}a", f"during {number}")
         partitioned.wait_for(f"put a during {number}")
         took = time.monotonic() - began
-        # 3 s to know that there is no leader, or 6.5 s of silence; an election beside it.
+        # 3 s to know that there is no leader, or 4.5 s of silence; an election beside it.
         assert took < 12, f"{took:.1f} s"
         assert partitioned.in_use() != cut_off
         partitioned.networks.heal()

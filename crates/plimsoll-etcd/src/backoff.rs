@@ -7,7 +7,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::client::rng;
 
-/// The first time. It doubles up to [`MAX`].
+/// The first time. It doubles up to the last one.
 const FIRST: Duration = Duration::from_millis(100);
 /// The last one: etcd that is back is found so soon.
 const MAX: Duration = Duration::from_secs(2);
@@ -41,12 +41,13 @@ impl Backoff {
         self.next = FIRST;
     }
 
-    pub(crate) async fn wait(&mut self) {
+    /// Waits, longer after each error.
+    pub async fn wait(&mut self) {
         self.wait_up_to(MAX).await;
     }
 
-    /// After an answer of etcd that will be the same next time.
-    pub(crate) async fn wait_after_refusal(&mut self) {
+    /// Waits after an answer of etcd that will be the same next time.
+    pub async fn wait_after_refusal(&mut self) {
         self.wait_up_to(MAX_REFUSED).await;
     }
 

@@ -15,29 +15,32 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Reach {
     endpoints: String,
-    since: Mutex<Since>,
+    state: Mutex<State>,
     answers: AtomicU64,
     failures: AtomicU64,
 }
 
-/// Since when, without an answer meanwhile.
-#[derive(Debug, Default)]
-struct Since {
-    lost: Option<Instant>,
+#[derive(Debug)]
+struct State {
+    is_lost: bool,
+    /// When it answered last, or the start.
+    answered: Instant,
+    /// When the first stream broke since then.
     broken: Option<Instant>,
 }
 
 impl Reach {
     pub(crate) fn new(endpoints: &[Authority]) -> Self {
         let endpoints = endpoints.iter().map(Authority::as_str).collect::<Vec<_>>().join(",");
-        Self { endpoints, since: Mutex::default(), answers: AtomicU64::new(0), failures: AtomicU64::new(0) }
+        let state = Mutex::new(State { is_lost: false, answered: Instant::now(), broken: None });
+        Self { endpoints, state, answers: AtomicU64::new(0), failures: AtomicU64::new(0) }
     }
 
     /// Whether the last request had an answer, or streams broke for less than 5 s. True before the
     /// first one.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
-        self.since.lock().lost.is_none()
+        !self.state.lock().is_lost
     }
 
     /// Answers to requests, messages of watches and renewals of leases.
@@ -54,9 +57,11 @@ impl Reach {
 
     pub(crate) fn answered(&self) {
         self.answers.fetch_add(1, Ordering::Relaxed);
-        let Since { lost, .. } = std::mem::take(&mut *self.since.lock());
-        if let Some(lost) = lost {
-            let seconds = lost.elapsed().as_secs_f64();
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let before = std::mem::replace(&mut *state, State { is_lost: false, answered: now, broken: None });
+        if before.is_lost {
+            let seconds = now.duration_since(before.answered).as_secs_f64();
             tracing::info!(endpoints = self.endpoints, seconds, "etcd reachable again");
         }
     }
@@ -64,21 +69,20 @@ impl Reach {
     /// No endpoint answered.
     pub(crate) fn lost(&self, error: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        self.set_lost(&mut self.since.lock(), error);
+        self.set_lost(&mut self.state.lock(), error);
     }
 
     /// A stream broke. The next one may begin at another endpoint.
     pub(crate) fn broke(&self, error: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let mut since = self.since.lock();
-        if since.broken.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
-            self.set_lost(&mut since, error);
+        let mut state = self.state.lock();
+        if state.broken.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+            self.set_lost(&mut state, error);
         }
     }
 
-    fn set_lost(&self, since: &mut Since, error: &str) {
-        if since.lost.is_none() {
-            since.lost = Some(Instant::now());
+    fn set_lost(&self, state: &mut State, error: &str) {
+        if !std::mem::replace(&mut state.is_lost, true) {
             tracing::warn!(endpoints = self.endpoints, error, "etcd unreachable: members, numbers and limits stay");
         }
     }
