@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
-use crate::client::rng;
+use crate::rng::rng;
 
 /// The first time. It doubles up to the last one.
 const FIRST: Duration = Duration::from_millis(100);

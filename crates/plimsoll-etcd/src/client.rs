@@ -11,8 +11,6 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use prost::Message;
-use rand_core::SeedableRng as _;
-use rand_pcg::Pcg64Mcg;
 use tonic::Request;
 
 use crate::config::EtcdConfig;
@@ -332,10 +330,4 @@ pub(crate) fn range_end(prefix: &str) -> Vec<u8> {
         *last += 1;
     }
     end
-}
-
-/// Clients of one fleet do not act alike.
-pub(crate) fn rng() -> Pcg64Mcg {
-    use std::hash::{BuildHasher as _, RandomState};
-    Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()))
 }

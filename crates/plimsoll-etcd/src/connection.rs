@@ -23,9 +23,10 @@ use tonic::client::Grpc;
 use tonic::{Request, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::endpoints::CONNECT_TIMEOUT;
 use crate::failure::Failure;
 
+/// Time for a connection, with the handshake of TLS.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for an answer. A new leader of etcd is elected within one to two seconds.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time without a byte after which a ping is sent. etcd ends connections with more pings than one in

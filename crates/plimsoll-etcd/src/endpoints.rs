@@ -6,17 +6,13 @@
 //! the list, so that clients spread over the endpoints.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rand_core::Rng as _;
 use tokio::time::{Instant, timeout};
 
-use crate::client::rng;
 use crate::config::EtcdConfig;
-use crate::connection::Connection;
-
-/// Time for a connection, with the handshake of TLS.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::connection::{CONNECT_TIMEOUT, Connection};
+use crate::rng::rng;
 
 #[derive(Debug)]
 pub(crate) struct Endpoints {

@@ -22,6 +22,7 @@ mod failure;
 mod message;
 mod mirror;
 mod reach;
+mod rng;
 mod session;
 pub mod settings;
 mod stream;

@@ -301,7 +301,10 @@ async fn mirrors_notice_that_etcd_lost_its_quorum() {
             client.reach().is_reachable()
         })
         .await;
-        put(&etcd.client(), "m/a", "2").await;
+        // There may be one more election.
+        let writer = etcd.client();
+        let txn = Txn::new().put(&format!("{}m/a", writer.prefix()), "2", None);
+        until("a write", async || writer.txn(txn.clone()).await.is_ok()).await;
         mirror_until(&mut mirror, "the change", |records| records["a"] == "2").await;
     })
     .await;
