@@ -9,6 +9,7 @@
 //! - [`lease`]: until when a holder may rely on its lease.
 //! - [`numbers`]: the number of a client, or the slot of a backend.
 //! - [`assignments`]: the subsets of all clients, written by a leader.
+//! - [`shards`]: the owners of the shards of quotas.
 //!
 //! While the store is unreachable nothing here changes: members, numbers and assignments freeze,
 //! and the requests go on.
@@ -17,10 +18,12 @@ pub mod assignments;
 pub mod lease;
 pub mod members;
 pub mod numbers;
+pub mod shards;
 pub mod trust;
 
 pub use assignments::{AssignmentWrite, Assignments, AssignmentsConfig, ListedBackend};
 pub use lease::HeldLease;
 pub use members::{Members, Presence};
 pub use numbers::{Expect, Holes, NumberOperation, NumberOutcome, NumberRecord, Numbers, NumbersConfig, OwnRecord};
+pub use shards::{SHARDS, ShardOperation, Shards};
 pub use trust::{RemovalTrust, TrustConfig};
