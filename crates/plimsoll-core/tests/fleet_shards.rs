@@ -74,7 +74,16 @@ proptest! {
 /// The store loses all leases; the servers are known all the time, as unconfirmed.
 #[test]
 fn outage_of_all_leases_moves_no_shard() {
-    let mut fleet = Fleet::settled(3, 5);
+    // Owners by arrivals and a death, other than the first choices.
+    let mut fleet = Fleet::settled(3, 3);
+    for _ in 0..2 {
+        fleet.start();
+        fleet.run(800);
+    }
+    let dead = fleet.servers.keys().next().cloned().expect("it is there");
+    fleet.kill(&dead);
+    fleet.run(800);
+    fleet.check_settled();
     let before = fleet.records.clone();
     fleet.records.clear();
     fleet.run(60);

@@ -22,7 +22,7 @@
 //! at a time. The end of a batch may be unknown (no answer). Then the caller reads the assignments
 //! again.
 //!
-//! **Names.** In the store clients and backends are strings, in the ledger numbers ([`names`]).
+//! **Names.** In the store clients and backends are strings, in the ledger numbers (`names`).
 //!
 //! Rejected: to write the final assignment at once and let clients overlap the two. A client would
 //! need the time of its last assignment, and one that restarts in between would not overlap.
