@@ -100,7 +100,7 @@ pub use readiness::Readiness;
 pub use serve::serve;
 pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};
 pub use snapshot::{
-    BatchSnapshot, ClusterSnapshot, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot,
+    BatchSnapshot, ClusterSnapshot, EtcdSnapshot, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot,
     PressureSnapshot, StaleSnapshot, TracesSnapshot,
 };
 pub use tap::{Tap, Tapped};

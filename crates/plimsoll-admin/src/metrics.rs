@@ -9,6 +9,7 @@ mod backends;
 mod batch;
 mod clusters;
 mod config;
+mod etcd;
 pub(crate) mod figures;
 mod listeners;
 mod probes;
@@ -152,13 +153,21 @@ impl Samples<'_> {
 }
 
 /// Goes through the metrics of all tables.
-type Metrics = Flatten<array::IntoIter<&'static [Metric], 6>>;
+type Metrics = Flatten<array::IntoIter<&'static [Metric], 7>>;
 
 /// All metrics: first where requests come in, then where they go, then the process.
 fn metrics() -> Metrics {
-    [listeners::LISTENERS, batch::BATCH, clusters::CLUSTERS, probes::PROBES, config::CONFIG, process::PROCESS]
-        .into_iter()
-        .flatten()
+    [
+        listeners::LISTENERS,
+        batch::BATCH,
+        clusters::CLUSTERS,
+        probes::PROBES,
+        config::CONFIG,
+        etcd::ETCD,
+        process::PROCESS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub struct FleetSnapshot<C = ClusterSnapshot> {
     pub last_reload: Option<LastReloadSnapshot>,
     /// Lines of the access log that were dropped.
     pub access_log_dropped: u64,
+    /// The etcd of the fleet; `None` without one.
+    pub etcd: Option<EtcdSnapshot>,
     /// The fate of the spans of recorded requests.
     pub traces: TracesSnapshot,
     /// How short memory and descriptors are.
@@ -45,6 +47,7 @@ impl<C> Default for FleetSnapshot<C> {
             reloads_refused: 0,
             last_reload: None,
             access_log_dropped: 0,
+            etcd: None,
             traces: TracesSnapshot::default(),
             pressure: PressureSnapshot::default(),
             stale_answers: StaleSnapshot::default(),
@@ -56,7 +59,8 @@ impl<C> FleetSnapshot<C> {
     /// The same with something else of each cluster.
     pub(crate) fn map<D>(self, cluster: impl FnMut(C) -> D) -> FleetSnapshot<D> {
         let clusters = self.clusters.into_iter().map(cluster).collect();
-        let Self { listeners, reloads_taken, reloads_refused, last_reload, access_log_dropped, traces, .. } = self;
+        let Self { listeners, reloads_taken, reloads_refused, last_reload, access_log_dropped, etcd, traces, .. } =
+            self;
         let (pressure, stale_answers) = (self.pressure, self.stale_answers);
         FleetSnapshot {
             clusters,
@@ -65,6 +69,7 @@ impl<C> FleetSnapshot<C> {
             reloads_refused,
             last_reload,
             access_log_dropped,
+            etcd,
             traces,
             pressure,
             stale_answers,
@@ -79,6 +84,21 @@ pub struct LastReloadSnapshot {
     pub is_taken: bool,
     /// Its time.
     pub at: SystemTime,
+}
+
+/// The etcd of the fleet, and the part of this proxy in it.
+#[derive(Clone, Debug, Default)]
+pub struct EtcdSnapshot {
+    /// Whether it answers.
+    pub is_reachable: bool,
+    /// Its answers.
+    pub answers: u64,
+    /// Requests without an answer, and broken streams.
+    pub failures: u64,
+    /// The index of this proxy in its group.
+    pub index: Option<u32>,
+    /// Clusters with a ledger, and whether this proxy leads it.
+    pub ledgers: Vec<(String, bool)>,
 }
 
 /// Spans for a collector.

@@ -30,7 +30,23 @@ struct Joined {
 #[derive(Debug)]
 enum Part {
     Index { _task: Index },
-    Ledger { _task: Ledger },
+    Ledger(Ledger),
+}
+
+/// The proxy and its etcd, for metrics.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EtcdView {
+    /// Whether etcd answers.
+    pub is_reachable: bool,
+    /// Its answers, of all kinds.
+    pub answers: u64,
+    /// Requests without an answer, and streams that broke.
+    pub failures: u64,
+    /// The index of this proxy in its group; `None` if it takes none, or has none yet.
+    pub index: Option<u32>,
+    /// Clusters with a ledger, and whether this proxy leads it.
+    pub ledgers: Vec<(String, bool)>,
 }
 
 impl Fleet {
@@ -50,6 +66,23 @@ impl Fleet {
                 joined.clusters.insert(name.clone(), (coordinated, part));
             }
         }
+    }
+
+    /// The state of this part and of its etcd; `None` without one.
+    pub(crate) fn view(&self, config: &Config) -> Option<EtcdView> {
+        let reach = config.etcd()?.client().reach();
+        let joined = self.0.as_ref();
+        let ledger = |(name, (_, part)): (&String, &(Coordinated, Part))| match part {
+            Part::Ledger(ledger) => Some((name.clone(), ledger.is_leader())),
+            Part::Index { .. } => None,
+        };
+        Some(EtcdView {
+            is_reachable: reach.is_reachable(),
+            answers: reach.answers(),
+            failures: reach.failures(),
+            index: joined.and_then(|joined| *joined.index.as_ref()?.number().borrow()),
+            ledgers: joined.iter().flat_map(|joined| &joined.clusters).filter_map(ledger).collect(),
+        })
     }
 
     /// Leaves the group at once, and not with the end of the lease.
@@ -74,7 +107,7 @@ impl Joined {
         if algorithm == Algorithm::Ledger {
             let service = Name::new(service).expect("the configuration has checked it");
             let config = LedgerConfig { service, size, seed };
-            return Part::Ledger { _task: Ledger::start(&self.member, config, cluster) };
+            return Part::Ledger(Ledger::start(&self.member, config, cluster));
         }
         let index = self.index.get_or_insert_with(|| self.member.index());
         Part::Index { _task: Index::follow(index, cluster) }

@@ -63,6 +63,7 @@ mod worker;
 
 pub use batch::BatchListenerView;
 pub use degrade::StaleView;
+pub use fleet::EtcdView;
 pub use inbound::InboundView;
 pub use plimsoll_discover::file::Watch as FileWatch;
 pub use pressure::PressureView;

@@ -32,6 +32,7 @@ use crate::batch::BatchListenerView;
 use crate::config::Config;
 use crate::degrade::StaleView;
 use crate::explain::{Explain, Explanation, Tap};
+use crate::fleet::EtcdView;
 use crate::inbound::{Inbound, InboundView};
 use crate::neighbours;
 use crate::phase::{Life, Phase};
@@ -450,6 +451,13 @@ impl Proxy {
     #[must_use]
     pub fn access_log_dropped(&self) -> u64 {
         self.access_log.dropped()
+    }
+
+    /// The etcd of the fleet, and the part of this proxy in it; `None` without one.
+    #[must_use]
+    pub fn etcd(&self) -> Option<EtcdView> {
+        let running = self.running.lock();
+        running.fleet.view(&running.config)
     }
 
     /// What has become of the spans of recorded requests.

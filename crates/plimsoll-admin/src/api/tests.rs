@@ -31,8 +31,8 @@ use crate::explain::{Explained, Explanation, Marks, Remembered};
 use crate::fleet::{Missing, Obeyed, Refused};
 use crate::live::{LiveClusterSnapshot, LivePage, LiveSnapshot, LiveSource};
 use crate::snapshot::{
-    BatchSnapshot, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot, PressureSnapshot,
-    StaleSnapshot, TracesSnapshot,
+    BatchSnapshot, EtcdSnapshot, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot,
+    PressureSnapshot, StaleSnapshot, TracesSnapshot,
 };
 use crate::tap::{Tap, Tapped};
 
@@ -213,6 +213,13 @@ pub(crate) fn fleet() -> Still {
             at: UNIX_EPOCH + Duration::from_millis(1_700_000_000_500),
         }),
         access_log_dropped: 6,
+        etcd: Some(EtcdSnapshot {
+            is_reachable: false,
+            answers: 31,
+            failures: 32,
+            index: Some(3),
+            ledgers: vec![("search".to_owned(), true)],
+        }),
         traces: TracesSnapshot { spans: vec![("exported", 40), ("queue-full", 2)], limited: 3 },
         stale_answers: StaleSnapshot { entries: 11, bytes: 1_200 },
         pressure: PressureSnapshot {

@@ -7,15 +7,15 @@ use std::time::SystemTime;
 use plimsoll::client::Cluster;
 use plimsoll_admin::{
     BackendFigures, BackendMetrics, BackendOrder, BatchSnapshot, ClusterScrape, ClusterSnapshot, Control, Declined,
-    Explained, Fleet, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot, LiveClusterSnapshot,
-    LivePage, LiveSnapshot, LiveSource, Missing, Obeyed, Pending, PressureSnapshot, ProcessView, Readiness, Refused,
-    ReloadView, StaleSnapshot, Tap, TracesSnapshot, Unserved, UpgradeView, Wanted,
+    EtcdSnapshot, Explained, Fleet, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot,
+    LiveClusterSnapshot, LivePage, LiveSnapshot, LiveSource, Missing, Obeyed, Pending, PressureSnapshot, ProcessView,
+    Readiness, Refused, ReloadView, StaleSnapshot, Tap, TracesSnapshot, Unserved, UpgradeView, Wanted,
 };
 use plimsoll_config::ReloadOutcome;
 use plimsoll_proxy::config::Config;
 use plimsoll_proxy::{
-    BatchListenerView, InboundView, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, PressureView, Proxy,
-    Reloads, StaleView, TracesView,
+    BatchListenerView, EtcdView, InboundView, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, PressureView,
+    Proxy, Reloads, StaleView, TracesView,
 };
 
 use super::control::Controls;
@@ -84,6 +84,7 @@ impl ProxyFleet {
             reloads_refused: self.proxy.reloads().refused(),
             last_reload: Some(last_reload(self.proxy.reloads())),
             access_log_dropped: self.proxy.access_log_dropped(),
+            etcd: self.proxy.etcd().map(etcd),
             traces: traces(self.proxy.traces()),
             pressure: pressure(self.proxy.pressure()),
             stale_answers: stale_answers(self.proxy.stale_answers()),
@@ -250,6 +251,11 @@ fn last_reload(reloads: &Reloads) -> LastReloadSnapshot {
 
 fn certificates(config: &Config, listener: &str) -> Vec<(String, SystemTime)> {
     config.certificate_expiries(listener).iter().map(|each| (each.name.clone(), each.not_after)).collect()
+}
+
+fn etcd(view: EtcdView) -> EtcdSnapshot {
+    let EtcdView { is_reachable, answers, failures, index, ledgers, .. } = view;
+    EtcdSnapshot { is_reachable, answers, failures, index, ledgers }
 }
 
 fn traces(view: TracesView) -> TracesSnapshot {

@@ -3,6 +3,8 @@
 //! A leader that ends without a word is replaced when its lease expires. Candidates wait a random part
 //! of a second then: most of them see the new leader before they ask.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll::client::Cluster;
@@ -29,6 +31,8 @@ pub(super) struct Candidate {
     pub(super) folder: String,
     pub(super) config: LedgerConfig,
     pub(super) cluster: Cluster,
+    /// Whether it leads, for those who look.
+    pub(super) leads: Arc<AtomicBool>,
 }
 
 impl Candidate {
@@ -44,11 +48,13 @@ impl Candidate {
             backoff.reset();
             let (service, group) = (&self.config.service, &self.group);
             tracing::info!(%service, %group, id = %self.id, "leads the ledger");
+            self.leads.store(true, Ordering::Relaxed);
             let leader = Leader { candidate: &self, revision, key: self.key() };
             tokio::select! {
                 () = leader.lead() => {}
                 () = replaced(&mut mirror, revision) => {}
             }
+            self.leads.store(false, Ordering::Relaxed);
             tracing::info!(%service, %group, id = %self.id, "no longer leads the ledger");
         }
     }

@@ -15,6 +15,8 @@ mod follower;
 mod leader;
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll::client::Cluster;
 use tokio::task::JoinHandle;
@@ -37,6 +39,7 @@ pub struct LedgerConfig {
 #[derive(Debug)]
 pub struct Ledger {
     tasks: [JoinHandle<()>; 2],
+    leads: Arc<AtomicBool>,
 }
 
 impl Ledger {
@@ -46,6 +49,7 @@ impl Ledger {
     pub fn start(member: &Member, config: LedgerConfig, cluster: &Cluster) -> Self {
         let folder = layout::ledger(&config.service, member.group());
         let follower = follower::follow(member.client().clone(), folder.clone(), member.id().clone(), cluster.clone());
+        let leads = Arc::<AtomicBool>::default();
         let candidate = candidate::Candidate {
             client: member.client().clone(),
             group: member.group().clone(),
@@ -53,8 +57,15 @@ impl Ledger {
             folder,
             config,
             cluster: cluster.clone(),
+            leads: Arc::clone(&leads),
         };
-        Self { tasks: [tokio::spawn(follower), tokio::spawn(candidate.run(member.held()))] }
+        Self { tasks: [tokio::spawn(follower), tokio::spawn(candidate.run(member.held()))], leads }
+    }
+
+    /// Whether this client leads the ledger.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
     }
 }
 

@@ -100,8 +100,8 @@ use discovery::SourceContext;
 pub(crate) use discovery::{Followed, Origin};
 pub use dns_name::{HostName, Resolver, ServiceName};
 pub use eds::{Eds, EdsNode};
-pub(crate) use etcd::FleetMember;
 pub use etcd::FleetName;
+pub(crate) use etcd::{Etcd, FleetMember};
 use files::Files;
 pub(crate) use path::normalise;
 use plimsoll::client::ClusterConfig;
@@ -265,6 +265,11 @@ impl Config {
     #[must_use]
     pub fn other_customers(&self) -> CustomerLimits {
         self.raw.other_customers
+    }
+
+    /// The etcd of the fleet.
+    pub(crate) fn etcd(&self) -> Option<&Etcd> {
+        self.files.etcd.as_ref()
     }
 
     /// This proxy in its group; `None` without one.
