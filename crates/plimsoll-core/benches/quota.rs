@@ -110,7 +110,8 @@ fn account() {
         fleet: Some(FleetUse::default()),
     };
     let (lease, entries) = (OwnerConfig::DEFAULT_LEASE, vec![entry]);
-    let assignment = Assignment { number: 1, answers: 0, lease, tasks: 10, overloaded: None, entries };
+    let assignment =
+        Assignment { number: 1, answers: 0, lease, tasks: 10, overloaded: None, is_overdue: false, entries };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");
     let account = holder.account(customer);
     let begun = Instant::now();

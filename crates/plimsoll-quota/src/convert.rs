@@ -102,7 +102,7 @@ pub(crate) fn assignment(
     assignment: &quota::Assignment,
     id: impl Fn(CustomerId) -> Option<u32>,
 ) -> message::Assignment {
-    let quota::Assignment { number, answers, lease, tasks, overloaded, entries } = assignment;
+    let quota::Assignment { number, answers, lease, tasks, overloaded, is_overdue, entries } = assignment;
     let entry = |entry: &quota::AssignmentEntry| {
         let &quota::AssignmentEntry { customer, limit, rate, credit, cut, fleet } = entry;
         let cut = (cut != Cut::NONE).then_some(message::Cut { rank: cut.rank as u32, part: cut.part });
@@ -116,6 +116,7 @@ pub(crate) fn assignment(
         lease_ms: lease.as_millis().try_into().unwrap_or(u32::MAX),
         tasks: *tasks,
         overloaded: overloaded.map(rank_of),
+        overdue: *is_overdue,
         entries: entries.iter().filter_map(entry).collect(),
     }
 }
@@ -188,7 +189,7 @@ pub(crate) fn rank_of(criticality: Criticality) -> u32 {
 
 /// An assignment for the core of a task.
 pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::Assignment, Invalid> {
-    let message::Assignment { number, answers, lease_ms, tasks, overloaded, entries, .. } = assignment;
+    let message::Assignment { number, answers, lease_ms, tasks, overloaded, overdue, entries, .. } = assignment;
     let entry = |entry: &message::AssignmentEntry| {
         let &message::AssignmentEntry { id, limit, rate, credit, ref cut, ref fleet } = entry;
         let cut = match cut {
@@ -231,6 +232,7 @@ pub(crate) fn to_assignment(assignment: &message::Assignment) -> Result<quota::A
         lease: Duration::from_millis(u64::from(*lease_ms)),
         tasks: *tasks,
         overloaded: overloaded.map(|rank| criticality("assignment.overloaded", rank)).transpose()?,
+        is_overdue: *overdue,
         entries: entries.iter().map(entry).collect::<Result<_, _>>()?,
     })
 }

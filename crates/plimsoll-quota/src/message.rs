@@ -180,6 +180,9 @@ pub(crate) struct Assignment {
     /// The rank of the most critical requests that most tasks lack CPU for. Absent: there is enough.
     #[prost(uint32, optional, tag = "8")]
     pub(crate) overloaded: Option<u32>,
+    /// Another owner may have begun: the task is to look for one.
+    #[prost(bool, tag = "9")]
+    pub(crate) overdue: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]

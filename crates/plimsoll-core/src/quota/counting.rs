@@ -301,7 +301,15 @@ mod tests {
     fn assignment(number: u32, rate: u32, cut: Cut) -> Assignment {
         let entry =
             AssignmentEntry { customer: ACME, limit: 100_000, rate, credit: 0, cut, fleet: Some(FleetUse::default()) };
-        Assignment { number, answers: number, lease: LEASE, tasks: 2, overloaded: None, entries: [entry].into() }
+        Assignment {
+            number,
+            answers: number,
+            lease: LEASE,
+            tasks: 2,
+            overloaded: None,
+            is_overdue: false,
+            entries: [entry].into(),
+        }
     }
 
     fn demand(report: &Report) -> u64 {

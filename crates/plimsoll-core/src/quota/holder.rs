@@ -25,6 +25,8 @@ use crate::{Criticality, Timestamp};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time after the last assignment in which the demand at all tasks is known: some reports.
 const FRESH: Duration = Duration::from_secs(5);
+/// Regular reports without an answer after which an owner is silent. All of a pause of the task itself counts as one.
+const MAX_SILENT: u32 = 3;
 /// Time after the lease in which a task uses the lower one of its last rate and the even part: leases of
 /// other tasks end later.
 const CAUTION: Duration = Duration::from_secs(2);
@@ -79,6 +81,10 @@ struct Stream {
     assigned: u32,
     /// An assignment lowered a rate, and the owner does not know yet that it is in force.
     is_owing: bool,
+    /// Regular reports since the last answer to a report.
+    silent: u32,
+    /// By the last assignment another owner may have begun.
+    is_overdue: bool,
     /// Reports without an answer: number, and time of sending.
     unanswered: VecDeque<(u32, Timestamp)>,
 }
@@ -220,6 +226,12 @@ impl Holder {
         }
     }
 
+    /// Tasks of the service by the last assignment.
+    #[must_use]
+    pub fn tasks(&self) -> u32 {
+        self.tasks
+    }
+
     /// A request came, and is shed for lack of CPU or not.
     pub fn on_request(&mut self, now: Timestamp, criticality: Criticality, is_shed: bool) {
         self.overload.on_request(now, criticality, is_shed);
@@ -254,6 +266,13 @@ impl Holder {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.stream.is_some()
+    }
+
+    /// Whether the task is to look for another owner beside the stream: the one that it has leaves reports of two to three
+    /// seconds unanswered, or says that another one may have begun.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| stream.silent >= MAX_SILENT || stream.is_overdue)
     }
 
     /// The stream ended.
@@ -293,6 +312,7 @@ impl Holder {
         }
         if is_regular {
             self.regular = now + INTERVAL;
+            stream.silent += 1;
         }
         stream.reported += 1;
         stream.is_owing = false;
@@ -308,7 +328,7 @@ impl Holder {
     /// The assignment has no effect.
     pub fn assign(&mut self, now: Timestamp, assignment: &Assignment) -> Result<(), AssignmentError> {
         let stream = self.stream.as_mut().ok_or(AssignmentError::Stream)?;
-        let Assignment { number, answers, lease, tasks, overloaded, entries } = assignment;
+        let Assignment { number, answers, lease, tasks, overloaded, is_overdue, entries } = assignment;
         let expected = stream.assigned + 1;
         if *number != expected {
             return Err(AssignmentError::Number { expected, got: *number });
@@ -320,10 +340,11 @@ impl Holder {
         if let Some(entry) = entries.iter().find(|entry| !is_known(slots, entry)) {
             return Err(AssignmentError::Customer(entry.customer));
         }
-        stream.assigned = *number;
+        (stream.assigned, stream.is_overdue) = (*number, *is_overdue);
         self.answered = now;
         let answered = stream.unanswered.partition_point(|(number, _)| number <= answers);
         if let Some((_, sent)) = stream.unanswered.drain(..answered).next_back() {
+            stream.silent = 0;
             // An owner that does not know all tasks gives short ones; another one may give others a long one.
             (self.until, self.lease) = (Some(sent + *lease), self.lease.max(*lease));
             (self.joined, self.fallback) = (None, Fallback::None);

@@ -343,6 +343,24 @@ impl Limiter {
         self.holder.is_connected()
     }
 
+    /// Whether the task is to look for another owner beside the stream: see [`Holder::is_doubtful`].
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.holder.is_doubtful()
+    }
+
+    /// Tasks of the service by the last word of an owner; 1 before the first.
+    #[must_use]
+    pub fn tasks(&self) -> u32 {
+        self.holder.tasks()
+    }
+
+    /// The number of the last owner that was accepted; 0 before the first.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// The stream ended.
     pub fn disconnect(&mut self) {
         self.holder.disconnect();
@@ -589,7 +607,7 @@ mod tests {
 
     fn assignment(number: u32, entries: Vec<AssignmentEntry>) -> Assignment {
         let lease = Duration::from_secs(60);
-        Assignment { number, answers: 1, lease, tasks: 1, overloaded: None, entries }
+        Assignment { number, answers: 1, lease, tasks: 1, overloaded: None, is_overdue: false, entries }
     }
 
     /// Requests of 1 ms each, until one is refused or there were `most`.

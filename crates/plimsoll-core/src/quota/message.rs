@@ -84,6 +84,8 @@ pub struct Assignment {
     pub tasks: u32,
     /// The most critical requests that more than half of the tasks lack CPU for.
     pub overloaded: Option<Criticality>,
+    /// Another owner may have begun: the task is to look for one.
+    pub is_overdue: bool,
     /// Customers whose assignment changed.
     pub entries: Vec<AssignmentEntry>,
 }

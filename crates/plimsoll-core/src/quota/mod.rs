@@ -56,7 +56,7 @@ pub use limiter::{
     MAX_NAMED, MAX_OTHERS, Refused,
 };
 pub use message::{Assignment, AssignmentEntry, CustomerId, FleetUse, Hello, Hold, Report, ReportEntry, TaskId};
-pub use owner::{CustomerState, Owner, OwnerConfig, ReportError};
+pub use owner::{CustomerState, Owner, OwnerConfig, ReportError, Tenure};
 pub use rollout::{Rollout, RolloutStep};
 pub use rule::{Cut, Rule, Sums};
 pub use soft::FairShare;

@@ -13,6 +13,7 @@ use crate::{Criticality, Timestamp};
 
 mod criticality;
 mod newcomer;
+mod tenure;
 
 /// A message under way, on the stream of its task with this generation.
 #[derive(Clone, Debug)]
@@ -660,6 +661,7 @@ fn small_account_gives_back_once_what_it_could_not_use() {
         lease: OwnerConfig::DEFAULT_LEASE,
         tasks: 8,
         overloaded: None,
+        is_overdue: false,
         entries: [entry(3_000)].into(),
     };
     holder.assign(ms(0), &assignment).expect("the first one");
@@ -693,7 +695,15 @@ fn even_part_is_for_the_most_critical_requests_of_the_task() {
         fleet: Some(FleetUse::default()),
     };
     let lease = Duration::from_secs(5);
-    let assignment = Assignment { number: 1, answers: 0, lease, tasks: 2, overloaded: None, entries: [entry].into() };
+    let assignment = Assignment {
+        number: 1,
+        answers: 0,
+        lease,
+        tasks: 2,
+        overloaded: None,
+        is_overdue: false,
+        entries: [entry].into(),
+    };
     holder.poll(ms(1_000)).expect("a report is due");
     holder.assign(ms(1_000), &Assignment { answers: 1, ..assignment }).expect("the first one");
     holder.disconnect();
@@ -735,6 +745,7 @@ fn customer_without_a_hard_limit_holds_nothing_after_the_lease() {
         lease,
         tasks: 2,
         overloaded: Some(Criticality::Sheddable),
+        is_overdue: false,
         entries,
     };
     holder.assign(ms(1_000), &assignment).expect("the first one");
@@ -768,6 +779,7 @@ fn account_refuses_by_criticality_when_the_fleet_does() {
         lease: OwnerConfig::DEFAULT_LEASE,
         tasks: 2,
         overloaded: None,
+        is_overdue: false,
         entries: [entry].into(),
     };
     holder.assign(Timestamp::ZERO, &assignment).expect("the first one");
@@ -982,4 +994,26 @@ fn task_that_never_acknowledges_a_lower_rate_loses_its_stream() {
     let last = (1..=30).map(|number| report(number, number - 1).expect("in order").number).last();
     let refused = (31..=60).find_map(|number| report(number, 29).err().map(|error| (number, error)));
     assert_eq!((last, refused), (Some(30), Some((42, ReportError::Unacknowledged(30)))));
+}
+
+#[test]
+fn task_looks_for_another_owner_after_three_reports_without_an_answer() {
+    let mut fleet = Fleet::new(1, 1_000_000);
+    fleet.connect(0);
+    fleet.settle(10_000, |fleet| fleet.offer(0, 4_000.0));
+    assert!(!fleet.tasks[0].holder.is_doubtful());
+    let silent = |fleet: &mut Fleet, ms| {
+        for _ in 0..ms / 10 {
+            fleet.pass(10);
+            fleet.tasks[0].messages.clear();
+        }
+        fleet.tasks[0].holder.is_doubtful()
+    };
+    assert_eq!([silent(&mut fleet, 1_900), silent(&mut fleet, 1_100)], [false, true], "two to three seconds");
+    // A task that was paused sends one report, and hears the answers that wait before it sends two more.
+    let mut fleet = Fleet::new(1, 1_000_000);
+    fleet.connect(0);
+    fleet.settle(10_000, |fleet| fleet.offer(0, 4_000.0));
+    fleet.pass(20_000);
+    assert!(!fleet.tasks[0].holder.is_doubtful());
 }

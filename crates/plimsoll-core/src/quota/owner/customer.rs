@@ -90,6 +90,10 @@ pub(super) struct Customer {
     pub(super) held: u64,
     /// Σ of the rates that tasks held when they joined, since the owner began.
     pub(super) reported: u64,
+    /// Σ of the rates that tasks took with them to another owner, as far as this one knows.
+    pub(super) reserved: u64,
+    /// The most that may be held, if the limit may be another owner's.
+    pub(super) frozen: Option<u64>,
     /// Mean cost of a request by reports, in CPU-microseconds: tasks that lack something report more often.
     cost: f64,
     /// The last mean cost of a request over all tasks, in CPU-microseconds.
@@ -122,6 +126,8 @@ impl Customer {
             used: 0,
             held: 0,
             reported: 0,
+            reserved: 0,
+            frozen: None,
             cost: 0.0,
             mean: 0.0,
             credit: 0.0,
@@ -235,6 +241,12 @@ impl Customer {
         AssignmentEntry { customer, limit: self.limit, rate, credit, cut, fleet }
     }
 
+    /// The sum of the rates that may be granted.
+    pub(super) fn pool(&self, is_unsure: bool) -> u64 {
+        let most = granted(self.limit).saturating_sub(self.reserved).min(self.frozen.unwrap_or(u64::MAX));
+        if is_unsure { most.min(self.reported) } else { most }
+    }
+
     /// Grants the task at this place its rate by the rule, as far as `pool` has it. Returns whether the
     /// rate changed enough to be sent.
     pub(super) fn grant(&mut self, now: Timestamp, place: usize, rule: &Rule, pool: u64) -> bool {
@@ -263,8 +275,8 @@ impl Customer {
     /// Takes up to `lacking` CPU-microseconds from the credits.
     pub(super) fn take_credit(&mut self, now: Timestamp, lacking: u32, pool: u64) -> u32 {
         self.fill_credit(now);
-        if pool < granted(self.limit) {
-            // A new owner: others may be using the rest.
+        if self.frozen.is_some() || pool < granted(self.limit).saturating_sub(self.reserved) {
+            // Tasks of another owner may be using the rest.
             return 0;
         }
         let credit = f64::from(lacking).min(self.credit);
@@ -285,8 +297,8 @@ impl Customer {
         self.credit = if self.is_lending { (self.credit + gained).min(depth) } else { 0.0 };
     }
 
-    fn fill_credit(&mut self, now: Timestamp) {
-        let free = granted(self.limit).saturating_sub(self.held) as f64;
+    pub(super) fn fill_credit(&mut self, now: Timestamp) {
+        let free = granted(self.limit).saturating_sub(self.held + self.reserved) as f64;
         let gained = free * now.since(self.credit_at).as_secs_f64();
         self.add_credit(gained);
         self.credit_at = self.credit_at.max(now);

@@ -22,6 +22,8 @@
 //! change by a sweep over the customers whose [`Rule`](super::Rule) changed, each 100 ms. A demand that
 //! changed is told in the answer to the next report of each task.
 //!
+//! Another owner may begin when the lease of this one is over: see [`Tenure`].
+//!
 //! Where it is weak: a task that crashes takes its rates with it until its lease is over, unless it
 //! joins again by the same name.
 
@@ -29,6 +31,7 @@ mod believed;
 mod customer;
 mod newcomer;
 mod task;
+mod tenure;
 mod told;
 
 use alloc::collections::BTreeSet;
@@ -40,9 +43,10 @@ use self::believed::{Believed, Claim};
 use self::customer::Customer;
 use self::newcomer::Rejoined;
 use self::task::Task;
+pub use self::tenure::Tenure;
 use self::told::Told;
 use super::rule::LEVELS;
-use super::{Assignment, AssignmentEntry, CustomerId, Cut, Hello, Hold, Report, TaskId, granted};
+use super::{Assignment, AssignmentEntry, CustomerId, Cut, Hello, Hold, Report, TaskId};
 use crate::outlook::Outlook;
 use crate::{Criticality, Timestamp};
 
@@ -164,6 +168,9 @@ pub struct Owner {
     /// When a start is known to be the first one, unless a task holds something.
     first_start: Option<Timestamp>,
     leases_at: Timestamp,
+    /// The end of its own lease. `None`: there is no other owner ever.
+    certain_until: Option<Timestamp>,
+    tenure: Tenure,
 }
 
 impl Owner {
@@ -185,6 +192,8 @@ impl Owner {
             expected: 0,
             first_start: None,
             leases_at: now + LEASE_INTERVAL,
+            certain_until: None,
+            tenure: Tenure::Certain,
         }
     }
 
@@ -313,6 +322,8 @@ impl Owner {
         let task = self.tasks.get_mut(id.0 as usize).and_then(Option::as_mut);
         let task = task.filter(|task| task.is_connected).ok_or(ReportError::Task)?;
         task.check(now, report, self.customers.len())?;
+        self.set_tenure(now);
+        let task = self.tasks[id.0 as usize].as_mut().expect("a task that reports has joined");
         task.reported = report.number;
         task.until = now + self.config.lease;
         let number = task.next_number();
@@ -346,7 +357,7 @@ impl Owner {
             let (demand, used) = (task.believed.demand(entry.demand), task.believed.used(entry.used));
             let (before, all) = of.on_demand(place, demand, used, entry.cost);
             task.believed.replace(before, all);
-            let (rule, pool) = (of.rule(), pool(of, self.unsure_until.is_some()));
+            let (rule, pool) = (of.rule(), of.pool(self.unsure_until.is_some()));
             let is_changed = of.grant(now, place, &rule, pool);
             if entry.unused > 0 {
                 of.give_back(now, place, entry.unused, elapsed, tasks);
@@ -411,17 +422,19 @@ impl Owner {
     #[must_use]
     pub fn poll_timeout(&self) -> Timestamp {
         let sweeps = self.dirty.iter().map(|customer| self.customers[*customer as usize].sweep_due());
-        let unsure = [self.unsure_until, self.first_start].into_iter().flatten();
-        sweeps.chain(unsure).fold(self.leases_at, Timestamp::min)
+        let others = [self.unsure_until, self.first_start, self.tenure_timeout()].into_iter().flatten();
+        sweeps.chain(others).fold(self.leases_at, Timestamp::min)
     }
 
     /// Changes rates that are due, and ends leases. Then [`poll_assignment`](Self::poll_assignment).
     pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.set_tenure(now);
         self.end_takeover(now);
         if now >= self.leases_at {
             self.leases_at = now + LEASE_INTERVAL;
             for id in 0..self.tasks.len() as u32 {
                 if self.tasks[id as usize].as_ref().is_some_and(|task| task.until <= now) {
+                    self.reserve(now, id);
                     self.forget(now, id);
                 }
                 self.relax_demand(id);
@@ -558,7 +571,7 @@ impl Owner {
     fn sweep(&mut self, now: Timestamp, id: u32) {
         let unsure = self.unsure_until.is_some();
         let customer = &mut self.customers[id as usize];
-        let (rule, pool) = (customer.rule(), pool(customer, unsure));
+        let (rule, pool) = (customer.rule(), customer.pool(unsure));
         let is_other_cut = customer.is_other_cut(&rule);
         if customer.take_other_demand() {
             customer.told_number = self.told.add(id, customer.told_number);
@@ -625,7 +638,8 @@ impl Owner {
         let answers = self.tasks[id as usize].as_ref().map_or(0, |task| task.reported);
         let OwnerConfig { lease, takeover_lease, .. } = self.config;
         let lease = if self.is_unsure() { lease.min(takeover_lease) } else { lease };
-        Assignment { number, answers, lease, tasks: self.fleet(), overloaded: self.fleet_overload(), entries }
+        let (tasks, overloaded, is_overdue) = (self.fleet(), self.fleet_overload(), self.tenure != Tenure::Certain);
+        Assignment { number, answers, lease, tasks, overloaded, is_overdue, entries }
     }
 
     fn drop_idle(&mut self, now: Timestamp, id: u32, customer: u32) {
@@ -676,12 +690,6 @@ impl Owner {
             self.dirty.push(customer);
         }
     }
-}
-
-/// The sum of the rates that may be granted.
-fn pool(customer: &Customer, unsure: bool) -> u64 {
-    let most = granted(customer.limit);
-    if unsure { most.min(customer.reported) } else { most }
 }
 
 /// The entry of an assignment with this number, which is sent now.

@@ -22,7 +22,7 @@ use core::time::Duration;
 
 use super::super::{AssignmentEntry, CustomerId, Hold, TaskId};
 use super::task::{LONGEST_OWED, Task};
-use super::{Owner, assign, pool};
+use super::{Owner, assign};
 use crate::Timestamp;
 
 /// By this time after a task has joined, sweeps have lowered its rates where they are too high.
@@ -93,7 +93,7 @@ impl Owner {
         for (customer, place) in uncounted {
             let Some(task) = self.tasks[id as usize].as_mut() else { return };
             let of = &mut self.customers[customer as usize];
-            let (rule, pool, place) = (of.rule(), pool(of, self.unsure_until.is_some()), place as usize);
+            let (rule, pool, place) = (of.rule(), of.pool(self.unsure_until.is_some()), place as usize);
             of.grant(now, place, &rule, pool);
             of.answered = self.answers;
             entries.push(assign(task, of, number, CustomerId(customer), place, rule.cut(), 0));
