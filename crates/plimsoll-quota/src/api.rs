@@ -182,7 +182,25 @@ async fn metrics(State(shared): State<Shared>) -> Response {
 
 #[derive(Serialize)]
 struct All {
+    /// Those that this server owns.
     services: Vec<ServiceShown>,
+    /// Of all services.
+    owners: Vec<OwnerShown>,
+}
+
+#[derive(Serialize)]
+struct OwnerShown {
+    service: String,
+    /// Whether it is this server.
+    here: bool,
+    /// The address of another server, for tasks; `null`: this one, or none is known.
+    owner: Option<String>,
+    /// The number of the owner; `null`: none is known.
+    epoch: Option<u64>,
+    /// Another server may own the service: the lease of this one in etcd could not be renewed.
+    overdue: bool,
+    /// The settings in etcd have a problem, and are not in force.
+    refused_settings: bool,
 }
 
 #[derive(Serialize)]
@@ -350,7 +368,26 @@ async fn list(State(shared): State<Shared>, form: Form) -> Response {
     let now = shared.services.now();
     let services = shared.services.all();
     let services = services.iter().map(|(name, hosted)| service_shown(now, name, hosted, false)).collect();
-    form.json(&All { services })
+    form.json(&All { services, owners: owners(&shared.services) })
+}
+
+fn owners(services: &Services) -> Vec<OwnerShown> {
+    let names: Vec<String> = services.configs.read().keys().cloned().collect();
+    let refused = services.bad_settings.lock().clone();
+    let shown = names.into_iter().map(|service| {
+        let ownership = services.ownership(&service);
+        let (epoch, address) = ownership.owner().unzip();
+        let hosted = services.get(&service);
+        OwnerShown {
+            here: hosted.is_some(),
+            owner: address.filter(|address| !address.is_empty()).map(str::to_owned),
+            epoch,
+            overdue: hosted.is_some_and(|hosted| hosted.lock().is_overdue()),
+            refused_settings: refused.contains(&service),
+            service,
+        }
+    });
+    shown.collect()
 }
 
 async fn show(State(shared): State<Shared>, form: Form, Path(name): Path<String>) -> Result<Response, Problem> {
@@ -502,7 +539,14 @@ async fn operator(shared: &Shared, client: Client, names: Option<Extension<Clien
 
 fn find(shared: &Shared, service: &str) -> Result<Arc<Hosted>, Problem> {
     shared.services.get(service).ok_or_else(|| {
-        let names: Vec<String> = shared.services.all().into_keys().collect();
+        let names: Vec<String> = shared.services.configs.read().keys().cloned().collect();
+        if names.iter().any(|name| name == service) {
+            let error = match shared.services.ownership(service).owner() {
+                Some((_, address)) if !address.is_empty() => format!("service {service:?} has its owner at {address}"),
+                _ => format!("no owner of service {service:?} is known here"),
+            };
+            return Problem::new(StatusCode::MISDIRECTED_REQUEST, error, "ask the API of the owner");
+        }
         let error = format!("there is no service {service:?}");
         Problem::new(StatusCode::NOT_FOUND, error, format!("use one of: {}", names.join(", ")))
     })

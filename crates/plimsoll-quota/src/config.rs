@@ -1,10 +1,11 @@
 //! The configuration of a quota server: the addresses, and the limits of each service.
 
 mod groups;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +13,15 @@ use plimsoll::tls::ServerTls;
 use plimsoll_config::{Checker, Choice, ConfigError, DeTable, Effect, Flaw, Format, Read, number, quoted, table, text};
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::quota::{MAX_NAMED, OwnerConfig};
+use plimsoll_etcd::settings::EtcdSettings;
 use plimsoll_tls_config::{CertificateExpiry, ClientCertificate, ClientName, ListenerTls, Reader};
+
+pub(crate) use self::shared::is_service_name;
 
 const OUTLOOK: Choice<Outlook> =
     Choice { noun: "an outlook", names: &[("optimistic", Outlook::Optimistic), ("pessimistic", Outlook::Pessimistic)] };
+const ON_SPLIT: Choice<OnSplit> =
+    Choice { noun: "a rule for a split", names: &[("keep", OnSplit::Keep), ("expire", OnSplit::Expire)] };
 const UNIT: Choice<Unit> = Choice { noun: "a unit", names: &[("cpus", Unit::Cpus), ("requests", Unit::Requests)] };
 const LIMITED: Effect = Effect::Applied("one task has it at once, and all of them 3 s later; rates follow");
 const AUTHORISED: Effect = Effect::Applied("a task without the right loses its stream with its next report");
@@ -23,6 +29,7 @@ const OPERATED: Effect = Effect::Applied("from the next request on");
 const SPOKEN: Effect = Effect::Applied("for new connections; a table that is added or removed needs a restart");
 const BOUND: Effect = Effect::Restart("addresses are bound at the start");
 const OWNED: Effect = Effect::Restart("an owner keeps it: another one begins with the next start");
+const ANNOUNCED: Effect = Effect::Restart("other servers and tasks know the address from the start on");
 /// A lease shorter than this ends at each pause of a task.
 const MIN_LEASE: Duration = Duration::from_secs(5);
 /// Envoy reports every 5 s, and is to keep its assignments for some of these.
@@ -73,8 +80,11 @@ table! {
     #[derive(Clone, Debug, PartialEq)]
     struct Root {
         listen: SocketAddr = DEFAULT_LISTEN, value_as(ADDRESS), BOUND;
+        advertise: Option<String> = None, optional_as(shared::ADVERTISED), ANNOUNCED;
+        on_split: OnSplit = OnSplit::Keep, value_as(ON_SPLIT), ANNOUNCED;
         admin: Admin = Admin::default(), table;
         tls: Option<ListenerTls> = None, optional_table, SPOKEN;
+        etcd: Option<EtcdSettings> = None, optional_table;
         services: BTreeMap<String, ServiceConfig> = BTreeMap::new(), named;
     }
     EXAMPLE = "[services.shop.customers.acme]\nhard_limit = 2";
@@ -87,6 +97,16 @@ table! {
         operators: Vec<ClientName> = Vec::new(), value, OPERATED;
     }
     OFF = "listen = \"off\"";
+}
+
+/// The conduct of an owner whose lease in etcd can have expired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnSplit {
+    /// It goes on until another owner is known.
+    #[default]
+    Keep,
+    /// It ends its streams, so that leases of tasks end.
+    Expire,
 }
 
 /// The unit of the limits of a service.
@@ -185,10 +205,11 @@ table! {
     }
 }
 
-/// Whether a file is meant for a quota server: it has the table `services`.
+/// Whether a file is meant for a quota server: it has the table `services`, or services in etcd.
 #[must_use]
 pub fn is_quota(text: &str) -> bool {
-    DeTable::parse(text).is_ok_and(|table| table.get_ref().contains_key("services"))
+    let has = |table: &DeTable<'_>| ["services", "advertise"].iter().any(|key| table.contains_key(*key));
+    DeTable::parse(text).is_ok_and(|table| has(table.get_ref()))
 }
 
 /// A checked configuration.
@@ -199,6 +220,8 @@ pub struct Config {
     tls: Option<Arc<ServerTls>>,
     /// The ends of those certificates.
     expiries: Arc<[CertificateExpiry]>,
+    /// Relative paths begin there.
+    folder: PathBuf,
 }
 
 /// Equal when the settings are.
@@ -238,6 +261,7 @@ impl Config {
         let Read { root, places, problems } = plimsoll_config::read::<Root>(text);
         let mut checker = Checker::new(&places, problems);
         check(&root, &mut checker);
+        shared::check(&root, folder, &mut checker);
         let mut reader = Reader::new(checker, folder);
         let material = root.tls.as_ref().and_then(|tls| reader.listener("tls", tls));
         let problems = reader.into_problems();
@@ -245,7 +269,8 @@ impl Config {
             return Err(ConfigError::new(source, problems));
         }
         let expiries = material.as_ref().map(CertificateExpiry::of).unwrap_or_default();
-        Ok(Self { root, tls: material.map(|material| Arc::new(ServerTls::new(&material))), expiries })
+        let tls = material.map(|material| Arc::new(ServerTls::new(&material)));
+        Ok(Self { root, tls, expiries, folder: folder.to_owned() })
     }
 
     /// The settings of another configuration that need a restart.
@@ -255,6 +280,9 @@ impl Config {
             ("listen", self.listen() != other.listen()),
             ("admin.listen", self.admin() != other.admin()),
             ("tls", self.tls.is_some() != other.tls.is_some()),
+            ("etcd", self.root.etcd != other.root.etcd),
+            ("advertise", self.root.advertise != other.root.advertise),
+            ("on_split", self.root.on_split != other.root.on_split),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
@@ -280,7 +308,7 @@ impl Config {
             ..ServiceConfig::default()
         };
         let services = BTreeMap::from([(service.to_owned(), service_config)]);
-        let root = Root { listen, admin: Admin { listen: admin, ..Admin::default() }, tls: None, services };
+        let root = Root { listen, admin: Admin { listen: admin, ..Admin::default() }, services, ..Root::default() };
         // The printed file is read again, so that arguments have the checks of a file.
         Self::parse("command line", &plimsoll_config::print(&root))
     }
@@ -320,6 +348,21 @@ impl Config {
         &self.root.services
     }
 
+    /// The etcd that servers of a fleet share; `None`: this server is alone.
+    #[must_use]
+    pub fn etcd(&self) -> Option<Result<plimsoll_etcd::Client, plimsoll_etcd::InvalidConfig>> {
+        self.root.etcd.as_ref().map(|etcd| etcd.client(&self.folder))
+    }
+
+    /// The address of this server for tasks, as others know it.
+    pub(crate) fn advertise(&self) -> Option<&str> {
+        self.root.advertise.as_deref()
+    }
+
+    pub(crate) fn on_split(&self) -> OnSplit {
+        self.root.on_split
+    }
+
     /// The configuration as TOML, with every default. Parses to an equal one.
     #[must_use]
     pub fn print(&self) -> String {
@@ -328,7 +371,7 @@ impl Config {
 }
 
 fn check(root: &Root, checker: &mut Checker<'_>) {
-    if root.services.is_empty() && checker.is_readable("services") {
+    if root.services.is_empty() && root.etcd.is_none() && checker.is_readable("services") {
         let help = "add [services.NAME], with a limit such as [services.NAME.customers.acme] hard_limit = 2";
         checker.report("services", "there is no service", help);
     }
@@ -341,36 +384,47 @@ fn check(root: &Root, checker: &mut Checker<'_>) {
     }
     check_rights(root, checker);
     for (name, service) in &root.services {
-        let path = format!("services.{name}");
-        if !(MIN_LEASE..=MAX_LEASE).contains(&service.lease) {
-            checker.report(format!("{path}.lease"), "is not from 5s to 1h", "use 60s, unless tasks pause for longer");
-        }
-        if service.unit == Unit::Requests && (MIN_LEASE..MIN_ENVOY_LEASE).contains(&service.lease) {
-            let help = "use 60s: Envoy reports every 5 s, and has to keep its limits meanwhile";
-            checker.report(format!("{path}.lease"), "is below 30s for a service that counts requests", help);
-        }
-        let limits = service.customers.len() + service.groups.len();
-        if limits > MAX_NAMED {
-            let reason = format!("{limits} customers and groups, and {MAX_NAMED} are the most");
-            checker.report(format!("{path}.customers"), reason, "use other_customers for those of one limit");
-        }
-        let customers = service.customers.keys().map(|name| ("customer", name));
-        let groups = service.groups.keys().map(|name| ("group", name));
-        for (kind, name) in customers.chain(groups) {
-            if name.is_empty() || name.len() > MAX_NAME {
-                let help = "use 1 to 256 bytes, for a customer as requests name it";
-                checker.report(format!("{path}.{kind}s.{name}"), format!("is not the name of a {kind}"), help);
-            }
-        }
-        let others =
-            (format!("{path}.other_customers"), service.other_customers.soft_limit, service.other_customers.hard_limit);
-        let named = service.customers.iter();
-        let named = named.map(|(name, of)| (format!("{path}.customers.{name}"), of.soft_limit, of.hard_limit));
-        for (path, soft, hard) in named.chain([others]) {
-            check_soft_limit(&format!("{path}.soft_limit"), soft, hard, service.unit, checker);
-        }
-        groups::check(&path, service, checker);
+        check_service(&format!("services.{name}"), service, root.tls.is_some(), checker);
     }
+}
+
+/// The place of a key in the table at `path`, which is empty for a text of its own.
+fn at(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// Checks the service whose table is at `path`.
+fn check_service(path: &str, service: &ServiceConfig, has_tls: bool, checker: &mut Checker<'_>) {
+    check_reporters(path, service, has_tls, checker);
+    let lease = at(path, "lease");
+    if !(MIN_LEASE..=MAX_LEASE).contains(&service.lease) {
+        checker.report(&lease, "is not from 5s to 1h", "use 60s, unless tasks pause for longer");
+    }
+    if service.unit == Unit::Requests && (MIN_LEASE..MIN_ENVOY_LEASE).contains(&service.lease) {
+        let help = "use 60s: Envoy reports every 5 s, and has to keep its limits meanwhile";
+        checker.report(lease, "is below 30s for a service that counts requests", help);
+    }
+    let limits = service.customers.len() + service.groups.len();
+    if limits > MAX_NAMED {
+        let reason = format!("{limits} customers and groups, and {MAX_NAMED} are the most");
+        checker.report(at(path, "customers"), reason, "use other_customers for those of one limit");
+    }
+    let customers = service.customers.keys().map(|name| ("customer", name));
+    let groups = service.groups.keys().map(|name| ("group", name));
+    for (kind, name) in customers.chain(groups) {
+        if name.is_empty() || name.len() > MAX_NAME {
+            let help = "use 1 to 256 bytes, for a customer as requests name it";
+            checker.report(at(path, &format!("{kind}s.{name}")), format!("is not the name of a {kind}"), help);
+        }
+    }
+    let others = &service.other_customers;
+    let others = (at(path, "other_customers"), others.soft_limit, others.hard_limit);
+    let named = service.customers.iter();
+    let named = named.map(|(name, of)| (at(path, &format!("customers.{name}")), of.soft_limit, of.hard_limit));
+    for (path, soft, hard) in named.chain([others]) {
+        check_soft_limit(&format!("{path}.soft_limit"), soft, hard, service.unit, checker);
+    }
+    groups::check(path, service, checker);
 }
 
 fn check_soft_limit(path: &str, soft: Option<f64>, hard: Option<f64>, unit: Unit, checker: &mut Checker<'_>) {
@@ -384,29 +438,33 @@ fn check_soft_limit(path: &str, soft: Option<f64>, hard: Option<f64>, unit: Unit
     }
 }
 
-/// Checks that certificates are asked for, and that each service has somebody who may report.
+/// Checks that certificates are asked for.
 fn check_rights(root: &Root, checker: &mut Checker<'_>) {
-    let no_effect = ("has no effect without [tls]", "add [tls] with certificates and client_ca, or remove it");
     match &root.tls {
         Some(tls) if tls.client_certificate != ClientCertificate::Required => {
             let (path, reason) = ("tls.client_certificate", "is not \"required\": rights are by certificates");
             let path = if checker.is_set(path) { path } else { "tls" };
             checker.report(path, reason, "write client_certificate = \"required\", and client_ca");
         }
-        None if !root.admin.operators.is_empty() => checker.report("admin.operators", no_effect.0, no_effect.1),
+        None if !root.admin.operators.is_empty() => checker.report("admin.operators", WITHOUT_TLS.0, WITHOUT_TLS.1),
         _ => {}
     }
-    for (name, service) in &root.services {
-        let path = format!("services.{name}.reporters");
-        match (&root.tls, service.reporters.is_empty()) {
-            (None, false) => checker.report(path, no_effect.0, no_effect.1),
-            (Some(_), true) => {
-                let path = if checker.is_set(&path) { path } else { format!("services.{name}") };
-                let help = "add reporters, names in certificates of its tasks, such as [\"spiffe://example.com/shop\"]";
-                checker.report(path, "has no reporters: no task may join", help);
-            }
-            _ => {}
+}
+
+const WITHOUT_TLS: (&str, &str) =
+    ("has no effect without [tls]", "add [tls] with certificates and client_ca, or remove it");
+
+/// Checks that somebody may report for the service whose table is at `path`.
+fn check_reporters(path: &str, service: &ServiceConfig, has_tls: bool, checker: &mut Checker<'_>) {
+    let reporters = at(path, "reporters");
+    match (has_tls, service.reporters.is_empty()) {
+        (false, false) => checker.report(reporters, WITHOUT_TLS.0, WITHOUT_TLS.1),
+        (true, true) => {
+            let place = if checker.is_set(&reporters) { reporters } else { path.to_owned() };
+            let help = "add reporters, names in certificates of its tasks, such as [\"spiffe://example.com/shop\"]";
+            checker.report(place, "has no reporters: no task may join", help);
         }
+        _ => {}
     }
 }
 

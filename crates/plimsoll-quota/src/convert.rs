@@ -242,6 +242,7 @@ pub(crate) fn hello(
     service: &str,
     instance: &str,
     speed: f64,
+    epoch: u64,
     hello: quota::Introduced<quota::Hello>,
 ) -> message::Hello {
     let quota::Introduced { message: quota::Hello { cpus, tasks, holds }, names, groups } = hello;
@@ -254,7 +255,7 @@ pub(crate) fn hello(
     });
     let (groups, holds) = split(holds, groups, |hold| hold.id);
     let (service, instance) = (service.to_owned(), instance.to_owned());
-    message::Hello { service, instance, cpus, speed, tasks, holds, groups }
+    message::Hello { service, instance, cpus, speed, tasks, epoch, holds, groups }
 }
 
 /// A report of a task.

@@ -3,9 +3,12 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use plimsoll_core::Timestamp;
+use tokio::sync::{Notify, watch};
+use tonic::Status;
 
 use crate::caller::{Caller, Denied};
+use crate::ownership::Ownership;
 use crate::service::Service;
 
 /// The other owner of a service that counts CPU.
@@ -19,9 +22,32 @@ pub(crate) enum Beside {
     Backends(Weak<Hosted>),
 }
 
-/// A service, and the wake-up of its timer.
+/// The reason why a service ends here.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// It has no settings any more.
+    Removed,
+    /// It has another owner.
+    Moved(Ownership),
+}
+
+impl End {
+    /// The last message of a stream to the service.
+    pub(crate) fn status(&self, service: &str) -> Status {
+        match self {
+            Self::Removed => Status::not_found(format!("service {service:?} is no longer here")),
+            Self::Moved(ownership) => ownership.status(service),
+        }
+    }
+}
+
+/// A service that this server owns, and the wake-up of its timer.
 #[derive(Debug)]
 pub(crate) struct Hosted {
+    /// The number of this owner.
+    pub(crate) epoch: u64,
+    /// From its end here on.
+    end: watch::Sender<Option<End>>,
     pub(crate) service: Mutex<Service>,
     /// The timer is to look again.
     pub(crate) is_due: Notify,
@@ -29,6 +55,45 @@ pub(crate) struct Hosted {
 }
 
 impl Hosted {
+    pub(crate) fn new(service: Service, beside: Beside) -> Self {
+        let epoch = service.epoch();
+        let end = watch::Sender::default();
+        Self { epoch, end, service: Mutex::new(service), is_due: Notify::new(), beside }
+    }
+
+    /// All streams end.
+    pub(crate) fn end(&self, end: End) {
+        if let Some(front) = self.front() {
+            front.end(end.clone());
+        }
+        self.end.send_replace(Some(end));
+        self.is_due.notify_one();
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    /// Resolves with the last message when the service has ended here.
+    pub(crate) fn ended(&self, name: &str) -> impl Future<Output = Status> + Send + 'static {
+        let (mut end, name) = (self.end.subscribe(), name.to_owned());
+        async move {
+            match end.wait_for(Option::is_some).await {
+                Ok(end) => end.as_ref().map_or_else(|| Status::unavailable(""), |end| end.status(&name)),
+                Err(_) => Status::unavailable("the server is ending"),
+            }
+        }
+    }
+
+    /// Another owner may begin then.
+    pub(crate) fn set_certain_until(&self, now: Timestamp, until: Option<Timestamp>) {
+        let Some(until) = until else { return };
+        for hosted in [Some(self), self.front().as_deref()].into_iter().flatten() {
+            hosted.lock().set_certain_until(now, until);
+            hosted.is_due.notify_one();
+        }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Service> {
         self.service.lock()
     }

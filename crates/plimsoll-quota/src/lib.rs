@@ -3,7 +3,9 @@
 //! ```text
 //! service.rs   one service: its owner, its limits, its tasks     no clock, no socket
 //! server.rs    streams of tasks, timers                          client.rs   the stream of a task
+//! ownership.rs the owner of each service                        locate.rs   tasks ask for it
 //! caller.rs    rights of callers, by certificate
+//! fleet/       servers that share services by etcd, and settings in it
 //! envoy/       Envoy as a task
 //! api.rs       state, changes of limits, metrics                 config.rs   the file
 //! live/        the live page's data
@@ -21,12 +23,16 @@ pub mod config;
 mod convert;
 mod dictionary;
 mod envoy;
+pub mod fleet;
 mod hosted;
 mod limits;
 mod live;
+mod locate;
 mod message;
 mod metrics;
 mod name;
+mod ownership;
+mod random;
 mod server;
 mod service;
 mod services;

@@ -3,11 +3,16 @@
 //! ```proto
 //! service Quota {
 //!   rpc Join(stream ToOwner) returns (stream ToTask);
+//!   rpc Locate(Locate) returns (Located);
 //! }
 //! ```
 //!
 //! A task sends `Hello` first, then reports. The owner answers the first message with `Limits`, and sends
 //! them again when one changes. Each report gets an `Assignment`; others follow when rates change.
+//!
+//! A server that does not own the limits of the service refuses a `Hello` with FAILED_PRECONDITION. The owner's address
+//! is in the metadata field [`OWNER`], and its epoch in [`OWNER_EPOCH`]. The task joins there. An owner that is no longer
+//! one ends its streams in the same way. `Locate` asks for the owner only, and may wait for one.
 //!
 //! A task numbers its customers and groups together: the first message that mentions one on a stream has its name
 //! too. Rates are in µCPU (CPU-microseconds of the reference core a second), costs and credits in
@@ -17,6 +22,36 @@ use prost::{Message, Oneof};
 
 /// The path of the method `Join`.
 pub(crate) const JOIN: &str = "/plimsoll.quota.v1.Quota/Join";
+
+/// The path of the method `Locate`.
+pub(crate) const LOCATE: &str = "/plimsoll.quota.v1.Quota/Locate";
+/// The metadata of a redirect: the address of the owner, and its epoch.
+pub(crate) const OWNER: &str = "plimsoll-quota-owner";
+pub(crate) const OWNER_EPOCH: &str = "plimsoll-quota-owner-epoch";
+
+/// Asks for the owner of a service.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Locate {
+    #[prost(string, tag = "1")]
+    pub(crate) service: String,
+    /// An owner of this epoch or an earlier one is no answer.
+    #[prost(fixed64, tag = "2")]
+    pub(crate) above: u64,
+    /// The time to wait for an owner, at most 10 s.
+    #[prost(uint32, tag = "3")]
+    pub(crate) wait_ms: u32,
+}
+
+/// The owner of a service.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Located {
+    /// 0: none came above the epoch of the question.
+    #[prost(fixed64, tag = "1")]
+    pub(crate) epoch: u64,
+    /// Empty: the server that answers.
+    #[prost(string, tag = "2")]
+    pub(crate) address: String,
+}
 
 /// A message of a task.
 #[derive(Clone, PartialEq, Message)]
@@ -50,6 +85,9 @@ pub(crate) struct Hello {
     pub(crate) tasks: Option<u32>,
     #[prost(message, repeated, tag = "6")]
     pub(crate) holds: Vec<Hold>,
+    /// The epoch of the last owner that the task knows; 0: none.
+    #[prost(fixed64, tag = "7")]
+    pub(crate) epoch: u64,
     /// The same of groups.
     #[prost(message, repeated, tag = "10")]
     pub(crate) groups: Vec<Hold>,

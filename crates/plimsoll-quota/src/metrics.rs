@@ -3,6 +3,8 @@
 //! Customers are many, so each metric of a customer is for the [`TOP`] with the highest demand. Groups have metrics of
 //! their own: a sum over customers has no request twice.
 
+mod fleet;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_admin::{MetricKind, MetricWriter};
@@ -39,6 +41,7 @@ pub(crate) fn encode(services: &Services, tls: Option<&Ports>) -> Vec<u8> {
             }
         }
     }
+    fleet::write(&mut writer, services);
     let (name, help) = FAILED_HANDSHAKES;
     writer.begin(PREFIX, name, MetricKind::Counter, &["reason"], help);
     for (failure, count) in tls.map(Ports::failed).unwrap_or_default() {
@@ -296,13 +299,14 @@ mod tests {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/quotas.md");
         let page = std::fs::read_to_string(page).unwrap();
         let documented: Vec<&str> = page.lines().filter(|line| line.starts_with("| `plimsoll_quota_")).collect();
+        let row = |name: &str, kind: MetricKind, labels: &[&str], help: &str| {
+            let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+            format!("| `plimsoll_quota_{name}` | {} | {} | {help} |", kind.name(), labels.join(", "))
+        };
         let expected: Vec<String> = METRICS
             .iter()
-            .map(|metric| {
-                let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-                let (name, kind, help) = (metric.name, metric.kind.name(), metric.help);
-                format!("| `plimsoll_quota_{name}` | {kind} | {} | {help} |", labels.join(", "))
-            })
+            .map(|of| row(of.name, of.kind, of.labels, of.help))
+            .chain(fleet::FLEET_METRICS.iter().map(|of| row(of.name, of.kind, of.labels, of.help)))
             .chain([format!(
                 "| `plimsoll_quota_{}` | counter | `reason` | {} |",
                 FAILED_HANDSHAKES.0, FAILED_HANDSHAKES.1

@@ -1,22 +1,25 @@
 //! The quota server: streams of tasks to their services, and a timer for each service.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use parking_lot::{Mutex, RwLock};
-use plimsoll::server::{DrainConfig, DrainEnd, Lifecycle, ServeConfig, ServerLayer, serve, serve_tls};
-use plimsoll_config::{LastReload, ReloadOutcome};
+use parking_lot::Mutex;
+use plimsoll::server::{DrainConfig, DrainEnd, Lifecycle, Phase, ServeConfig, ServerLayer, serve, serve_tls};
+use plimsoll_config::ReloadOutcome;
 use plimsoll_core::Timestamp;
+use plimsoll_etcd::Record;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{sleep_until, timeout};
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
@@ -25,10 +28,13 @@ use crate::caller::Caller;
 use crate::changes::Outcome;
 use crate::config::{Config, ServiceConfig, Unit};
 use crate::envoy;
+use crate::fleet::{self, Member, Membership, StoredServices};
 use crate::hosted::{Beside, Hosted};
 use crate::limits::Change;
-use crate::message::{FromTask, JOIN, ToOwner, ToTask};
-use crate::service::{Callers, MAX_QUEUE, Service, StreamId};
+use crate::locate::Locating;
+use crate::message::{FromTask, JOIN, LOCATE, Locate, Located, ToOwner, ToTask};
+use crate::ownership::Owners;
+use crate::service::{Callers, MAX_QUEUE, Service, StreamError, StreamId};
 use crate::services::Services;
 use crate::status::status;
 use crate::tls::Ports;
@@ -44,9 +50,19 @@ const READINESS: &str = "/readyz";
 #[derive(Clone, Debug)]
 pub struct Server {
     services: Arc<Services>,
+    settings: Arc<Mutex<Settings>>,
+    /// `None`: there is no other server.
+    membership: Option<Membership>,
     /// `None`: without TLS, at loopback.
     tls: Option<Ports>,
     lifecycle: Lifecycle,
+}
+
+/// The settings of services, by their sources.
+#[derive(Debug, Default)]
+struct Settings {
+    file: BTreeMap<String, ServiceConfig>,
+    stored: StoredServices,
 }
 
 /// The addresses of a server.
@@ -82,17 +98,11 @@ impl Server {
     #[must_use]
     pub fn new(config: &Config, lifecycle: Lifecycle) -> Self {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-        let services = Services {
-            origin: Instant::now(),
-            epoch,
-            services: RwLock::default(),
-            rate_limits: Mutex::default(),
-            operators: RwLock::default(),
-            last_reload: LastReload::started(SystemTime::now()),
-            phase: lifecycle.watch(),
-        };
+        let membership = membership(config);
+        let owners = if membership.is_some() { Owners::nobody() } else { Owners::Alone { epoch } };
+        let services = Services::new(owners, lifecycle.watch());
         let tls = config.tls().map(|tls| Ports::new(tls, config.certificate_expiries()));
-        let server = Self { services: Arc::new(services), tls, lifecycle };
+        let server = Self { services: Arc::new(services), settings: Arc::default(), membership, tls, lifecycle };
         server.apply(config);
         server
     }
@@ -113,16 +123,29 @@ impl Server {
             ports.set(tls, config.certificate_expiries());
         }
         *self.services.operators.write() = config.operators().to_vec();
+        let mut settings = self.settings.lock();
+        settings.file.clone_from(config.services());
+        self.set_services(settings.stored.over(&settings.file))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn services(&self) -> &Services {
+        &self.services
+    }
+
+    fn set_services(&self, all: BTreeMap<String, ServiceConfig>) -> Vec<String> {
+        let waiting = self.change(&all);
+        *self.services.configs.write() = all;
+        self.settle();
+        waiting
+    }
+
+    /// Hands other settings to the services that this server owns. Returns those that need a restart.
+    fn change(&self, configs: &BTreeMap<String, ServiceConfig>) -> Vec<String> {
         let mut waiting = Vec::new();
         let now = self.services.now();
-        let mut services = self.services.services.write();
-        // Streams of a removed service end with it.
-        services.retain(|name, _| config.services().contains_key(name));
-        for (name, of) in config.services() {
-            let Some(hosted) = services.get(name) else {
-                services.insert(name.clone(), self.host(now, name, of));
-                continue;
-            };
+        for (name, hosted) in self.services.all() {
+            let Some(of) = configs.get(&name) else { continue };
             hosted.change(|service| {
                 let before = service.config();
                 if before.lease != of.lease {
@@ -144,12 +167,17 @@ impl Server {
         waiting
     }
 
+    /// Begins and ends services by their settings and owners.
+    fn settle(&self) {
+        self.services.settle(|name, config, epoch| Some(self.host(name, config, epoch)));
+    }
+
     /// A new service, with its owner for Envoys if that is another one.
-    fn host(&self, now: Timestamp, name: &str, config: &ServiceConfig) -> Arc<Hosted> {
+    fn host(&self, name: &str, config: &ServiceConfig, epoch: u64) -> Arc<Hosted> {
+        let now = self.services.now();
         let new = |config: ServiceConfig, beside: Beside| {
             let callers = if matches!(beside, Beside::Front(_)) { Callers::Tasks } else { Callers::Envoys };
-            let service = Mutex::new(Service::new(now, self.services.epoch, config, callers));
-            Hosted { service, is_due: Notify::new(), beside }
+            Hosted::new(Service::new(now, epoch, config, callers), beside)
         };
         let hosted = Arc::new_cyclic(|backends| {
             let front = || Arc::new(new(config.front(), Beside::Backends(backends.clone())));
@@ -167,7 +195,12 @@ impl Server {
 
     /// Serves tasks, and the API, until the drain has ended.
     pub async fn serve(self, listening: Listening) -> DrainEnd {
-        let Self { services, tls, lifecycle } = self;
+        if let Some(membership) = self.membership.clone() {
+            // It goes on through the drain, and ends with the runtime.
+            tokio::spawn(fleet::run(self.clone(), membership));
+        }
+        let is_waiting = self.membership.is_some() && self.settings.lock().file.is_empty();
+        let Self { services, tls, lifecycle, .. } = self;
         let layer = ServerLayer::builder(lifecycle.clone()).admission(None).readiness_path(READINESS).build();
         let rpc = {
             let (services, is_tls) = (Arc::clone(&services), tls.is_some());
@@ -177,7 +210,11 @@ impl Server {
                 answer(Arc::clone(&services), request)
             })
         };
-        lifecycle.ready();
+        if is_waiting {
+            tracing::info!("waiting for the services in etcd: the file has none");
+        } else {
+            lifecycle.ready();
+        }
         let for_tasks = tls.as_ref().map(|ports| Arc::clone(&ports.tasks));
         let tasks = async {
             let mut config = ServeConfig::default();
@@ -205,11 +242,41 @@ impl Server {
     }
 }
 
+impl Member for Server {
+    fn set_stored(&self, records: &BTreeMap<String, Record>) {
+        let mut settings = self.settings.lock();
+        let is_first = !settings.stored.is_known();
+        settings.stored.set(records, self.tls.is_some());
+        *self.services.bad_settings.lock() = settings.stored.bad();
+        for key in self.set_services(settings.stored.over(&settings.file)) {
+            tracing::warn!(key, "changed setting needs a restart or another owner");
+        }
+        if is_first {
+            self.lifecycle.ready();
+        }
+    }
+
+    fn set_owners(&self, owners: Owners) {
+        self.services.owners.send_replace(owners);
+        self.settle();
+    }
+
+    fn phase(&self) -> watch::Receiver<Phase> {
+        self.services.phase.clone()
+    }
+}
+
+/// The part of a server in a fleet.
+fn membership(config: &Config) -> Option<Membership> {
+    let client = config.etcd()?.inspect_err(|error| tracing::error!(%error, "no client of etcd")).ok()?;
+    Some(Membership { client, address: config.advertise()?.into(), on_split: config.on_split() })
+}
+
 /// Calls a service when it is time, until it is removed.
 async fn keep_time(services: Arc<Services>, name: String, hosted: std::sync::Weak<Hosted>) {
     let mut changes = 0;
     loop {
-        let Some(hosted) = hosted.upgrade() else { return };
+        let Some(hosted) = hosted.upgrade().filter(|hosted| !hosted.has_ended()) else { return };
         let now = services.now();
         let is_due = hosted.lock().poll_timeout() <= now;
         if is_due {
@@ -253,6 +320,10 @@ async fn answer(
         Ok(answer) => return Ok(answer),
         Err(request) => request,
     };
+    if request.uri().path() == LOCATE {
+        let codec: ProstCodec<Located, Locate> = ProstCodec::default();
+        return Ok(Grpc::new(codec).unary(Locating(services), request).await);
+    }
     if request.uri().path() != JOIN {
         let status = Status::unimplemented(format!("no such method: {}", request.uri().path()));
         return Ok(status.into_http());
@@ -288,11 +359,13 @@ async fn join(
     let Some(ToOwner { message: Some(FromTask::Hello(hello)) }) = first else {
         return Err(Status::invalid_argument("the first message of a stream is to be a hello"));
     };
-    let hosted = services.get(&hello.service).ok_or_else(|| {
-        let known: Vec<String> = services.all().into_keys().collect();
-        let known = known.join(", ");
-        Status::not_found(format!("hello.service: no service {:?} here; there are: {known}", hello.service))
-    })?;
+    if services.get(&hello.service).is_none() {
+        services.check_right(&hello.service, &caller)?;
+    }
+    let Some(hosted) = services.owned(&hello.service, hello.epoch).await else {
+        services.redirects.fetch_add(1, Ordering::Relaxed);
+        return Err(services.ownership(&hello.service).status(&hello.service));
+    };
     hosted.may_report(&hello.service, &caller).inspect_err(|denied| {
         tracing::warn!(service = hello.service, error = %denied, "task refused");
     })?;
@@ -301,13 +374,20 @@ async fn join(
         return Err(Status::failed_precondition(format!("service {name:?} counts requests, for Envoy only: {help}")));
     }
     let (queue, answers) = mpsc::channel(MAX_QUEUE);
-    let id = hosted.change(|service| service.join(services.now(), &hello, queue)).map_err(status)?;
+    let joined = hosted.change(|service| service.join(services.now(), &hello, queue));
+    if let Err(StreamError::Outdated(later)) = joined {
+        let (service, epoch) = (&hello.service, hosted.epoch);
+        tracing::warn!(service, epoch, later, "a task knows a later owner: limits are no longer owned here");
+        services.step_down(&hello.service, hosted.epoch);
+    }
+    let id = joined.map_err(status)?;
+    let ended = Box::pin(hosted.ended(&hello.service));
     let ending = services.ending();
     tracing::info!(service = hello.service, instance = hello.instance, cpus = hello.cpus, "task joined");
-    let left = Left { hosted: Arc::clone(&hosted), id };
+    let left = Left { services: Arc::clone(&services), hosted: Arc::clone(&hosted), id };
     let task = Task { services, hosted, service: hello.service, caller, id };
     let reports = Box::pin(async move { read(&task, messages).await.err() });
-    let stream = TaskStream { answers, left, reports: Some(reports), error: None, ending: Box::pin(ending) };
+    let stream = TaskStream { answers, left, reports: Some(reports), error: None, ending: Box::pin(ending), ended };
     Ok(tonic::Response::new(Box::pin(futures_util::stream::unfold(Some(stream), TaskStream::next))))
 }
 
@@ -320,6 +400,8 @@ struct TaskStream {
     error: Option<Status>,
     /// Ends when the server is about to.
     ending: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Ends when this server is no longer the owner.
+    ended: Pin<Box<dyn Future<Output = Status> + Send>>,
 }
 
 impl TaskStream {
@@ -340,6 +422,10 @@ impl TaskStream {
                     let answer = answer.ok_or_else(ended);
                     let next = answer.is_ok().then_some(stream);
                     return Some((answer, next));
+                }
+                status = &mut stream.ended => {
+                    stream.left.services.redirects.fetch_add(1, Ordering::Relaxed);
+                    return Some((Err(status), None));
                 }
                 () = &mut stream.ending => return Some((Err(Status::unavailable("the server is ending")), None)),
                 error = reports => {
@@ -372,6 +458,10 @@ async fn read(task: &Task, mut messages: Streaming<ToOwner>) -> Result<(), Statu
         let Some(FromTask::Report(report)) = message.message else {
             return Err(Status::invalid_argument("after the hello each message is to be a report"));
         };
+        // Another owner counts what it says, and the stream is about to end.
+        if hosted.has_ended() {
+            return Ok(());
+        }
         // A reload may have taken the right.
         hosted.may_report(name, caller)?;
         hosted.change(|service| service.report(services.now(), *id, &report)).map_err(status)?;
@@ -380,6 +470,7 @@ async fn read(task: &Task, mut messages: Streaming<ToOwner>) -> Result<(), Statu
 
 /// Ends the stream at its service when it is dropped.
 struct Left {
+    services: Arc<Services>,
     hosted: Arc<Hosted>,
     id: StreamId,
 }

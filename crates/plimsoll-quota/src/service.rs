@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::quota::{
-    self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, RolloutStep, TaskId, UNLIMITED,
+    self, CustomerId, CustomerState, Owner, OwnerConfig, ReportError, RolloutStep, TaskId, Tenure, UNLIMITED,
 };
 use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_tls_config::ClientName;
@@ -62,6 +62,8 @@ pub(crate) enum StreamError {
     Slow,
     #[error("the lease of the task is over")]
     Lease,
+    #[error("the task knows an owner of epoch {0}, which is later than this one")]
+    Outdated(u64),
 }
 
 /// The callers of a service: Envoys report less often.
@@ -202,16 +204,30 @@ impl Service {
         service
     }
 
+    /// Another owner may begin then.
+    pub(crate) fn set_certain_until(&mut self, now: Timestamp, until: Timestamp) {
+        self.owner.set_certain_until(now, until);
+    }
+
+    /// Whether another owner may have begun.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.owner.tenure() != Tenure::Certain
+    }
+
     /// A task joins; messages to it go to `queue`, the limits first.
     pub(crate) fn join(&mut self, now: Timestamp, hello: &Hello, queue: Queue) -> Result<StreamId, StreamError> {
         let joined = self.try_join(now, hello, queue);
         self.counts.joined += u64::from(joined.is_ok());
-        self.counts.invalid += u64::from(joined.is_err());
+        self.counts.invalid += u64::from(!matches!(joined, Ok(_) | Err(StreamError::Outdated(_))));
         joined
     }
 
     fn try_join(&mut self, now: Timestamp, hello: &Hello, queue: Queue) -> Result<StreamId, StreamError> {
         convert::check_hello(hello)?;
+        // Of a server without etcd, or of an etcd that was begun anew, it may be higher.
+        if hello.epoch > self.epoch && self.is_overdue() {
+            return Err(StreamError::Outdated(hello.epoch));
+        }
         let mut dictionary = Dictionary::default();
         let mut holds = Vec::with_capacity(hello.holds.len() + hello.groups.len());
         let customers = hello.holds.iter().map(|hold| (Kind::Customer, hold));

@@ -10,7 +10,7 @@ pub(crate) fn status(error: StreamError) -> Status {
     match error {
         StreamError::Replaced => Status::aborted(text),
         StreamError::Slow => Status::resource_exhausted(text),
-        StreamError::Lease => Status::unavailable(text),
+        StreamError::Lease | StreamError::Outdated(_) => Status::unavailable(text),
         _ => Status::invalid_argument(text),
     }
 }

@@ -41,7 +41,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("plimsoll-sim", &["plimsoll-config", "plimsoll-core"]),
     ("plimsoll-admin", &["plimsoll", "plimsoll-core", "plimsoll-wire"]),
-    ("plimsoll-quota", &["plimsoll", "plimsoll-admin", "plimsoll-config", "plimsoll-core", "plimsoll-tls-config"]),
+    (
+        "plimsoll-quota",
+        &["plimsoll", "plimsoll-admin", "plimsoll-config", "plimsoll-core", "plimsoll-etcd", "plimsoll-tls-config"],
+    ),
     (
         "plimsoll-cli",
         &[

@@ -31,6 +31,7 @@ const OTHER_SUBJECTS: &[(&str, &[&str], &str)] = &[
     ("plimsoll-proxy/src/config/check.rs", &["quota"], "a table of the configuration"),
     ("plimsoll-proxy/src/connection/end_reason.rs", &["slow-body", "slow-head"], "ends of a connection"),
     ("plimsoll-proxy/src/listener/rejections.rs", &["memory"], "rejected connections"),
+    ("plimsoll-quota/src/config.rs", &["customers"], "a table of the configuration"),
     ("plimsoll-quota/src/live/mod.rs", &["quota"], "the kind of a process"),
     ("plimsoll-sim/src/experiment/fleet/marks.rs", &["overloaded"], "series of a figure"),
     ("plimsoll-sim/src/experiment/shedding/world/mod.rs", &["customers"], "streams of random numbers"),

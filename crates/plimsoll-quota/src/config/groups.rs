@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_config::Checker;
 
-use super::{CustomerConfig, GroupConfig, OtherCustomers, ServiceConfig, Unit};
+use super::{CustomerConfig, GroupConfig, OtherCustomers, ServiceConfig, Unit, at};
 
 impl ServiceConfig {
     /// The same service without groups: Envoys have none.
@@ -30,18 +30,19 @@ pub(super) fn check(path: &str, service: &ServiceConfig, checker: &mut Checker<'
     if service.unit == Unit::Requests {
         for place in groups.keys().map(|name| format!("groups.{name}")) {
             let help = "remove it: Envoy has a bucket for each customer, and none for several";
-            checker.report(format!("{path}.{place}"), "is a group of a service that counts requests", help);
+            checker.report(at(path, &place), "is a group of a service that counts requests", help);
         }
     }
     for (place, group) in service.memberships().filter(|(_, group)| !groups.contains_key(*group)) {
-        let help = format!("add [{path}.groups.{group}] with hard_limit, or name {}", one_of(groups));
-        checker.report(format!("{path}.{place}"), format!("there is no group \"{group}\" in this service"), help);
+        let help =
+            format!("add [{}] with hard_limit, or name {}", at(path, &format!("groups.{group}")), one_of(groups));
+        checker.report(at(path, &place), format!("there is no group \"{group}\" in this service"), help);
     }
     let members: BTreeSet<&str> = service.memberships().map(|(_, group)| group).collect();
     // A name with a typo may be that of a group which seems to have no customers.
-    let are_known = ["", "other_"].map(|which| checker.is_readable(&format!("{path}.{which}customers")));
+    let are_known = ["", "other_"].map(|which| checker.is_readable(&at(path, &format!("{which}customers"))));
     for (name, GroupConfig { hard_limit, .. }) in groups {
-        let path_of = format!("{path}.groups.{name}");
+        let path_of = at(path, &format!("groups.{name}"));
         if hard_limit.is_none() {
             let help = "add hard_limit, in CPUs over all tasks, such as hard_limit = 10";
             checker.report(&path_of, "is a group without a limit", help);

@@ -89,7 +89,8 @@ impl QuotaStream {
         }
         let next = holds.len() as u32;
         let service = first.domain.clone();
-        let hello = Hello { service, instance, cpus: CPUS, speed: 1.0, tasks: None, holds, groups: Vec::new() };
+        let hello =
+            Hello { service, instance, cpus: CPUS, speed: 1.0, tasks: None, epoch: 0, holds, groups: Vec::new() };
         let id = hosted.change(|service| service.join(now, &hello, queue))?;
         let mut epoch = 0;
         if let Ok(ToTask { message: Some(FromOwner::Limits(limits)) }) = assignments.try_recv() {

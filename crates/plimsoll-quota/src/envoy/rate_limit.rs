@@ -195,7 +195,7 @@ impl RateLimits {
         if state.stream.is_none() {
             let (sender, queue) = mpsc::channel(MAX_QUEUE);
             let hello = state.limiter.connect(now, CPUS);
-            let hello = convert::hello(INSTANCE, INSTANCE, 1.0, hello);
+            let hello = convert::hello(INSTANCE, INSTANCE, 1.0, 0, hello);
             let epoch = hosted.lock().epoch();
             let id = hosted.change(|service| service.join(now, &hello, sender))?;
             state.stream = Some(Stream { id, epoch, queue });

@@ -73,7 +73,9 @@ impl UnaryService<RateLimitRequest> for RateLimit {
                 limits.ask(now, &hosted, &request)
             }
             // A domain without limits.
-            Err(_) => RateLimits::unlimited(&request),
+            Err(status) if status.code() == Code::NotFound => RateLimits::unlimited(&request),
+            // Its owner is another server.
+            Err(status) => return std::future::ready(Err(status)),
         };
         std::future::ready(Ok(tonic::Response::new(answer)))
     }
@@ -192,12 +194,12 @@ fn caller<T>(request: &tonic::Request<T>) -> Caller {
     request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::nobody)
 }
 
-/// The owner for the Envoys of a domain, which is the name of a service. The caller is to have the right to report.
+/// The owner for the Envoys of a domain, which is the name of a service, if it is this server. The caller is to have the right to report.
 fn hosted(services: &Services, domain: &str, caller: &Caller) -> Result<Arc<Hosted>, Status> {
-    let hosted = services.get(domain).ok_or_else(|| {
-        let known: Vec<String> = services.all().into_keys().collect();
-        Status::not_found(format!("domain: no service {domain:?} here; there are: {}", known.join(", ")))
-    })?;
+    let Some(hosted) = services.get(domain) else {
+        services.check_right(domain, caller)?;
+        return Err(services.ownership(domain).status(domain));
+    };
     hosted.may_report(domain, caller)?;
     Ok(hosted.front().unwrap_or(hosted))
 }

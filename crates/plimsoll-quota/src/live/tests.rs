@@ -1,17 +1,14 @@
 //! The live page over services without sockets and timers.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
 use axum::response::Response;
 use http_body_util::BodyExt as _;
-use parking_lot::RwLock;
 use plimsoll_admin::parts::{MAX_SAMPLES, MAX_VIEWERS};
-use plimsoll_config::LastReload;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
+use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
 use super::*;
@@ -20,6 +17,7 @@ use crate::hosted::{Beside, Hosted};
 use crate::limits::{Change as LimitChange, Override};
 use crate::message::{FromOwner, Hello, Report, ReportEntry, ToTask};
 use crate::name::{Kind, Name};
+use crate::ownership::Owners;
 use crate::service::{Callers, MAX_QUEUE, Service, StreamId};
 
 const EPOCH: u64 = 7;
@@ -60,18 +58,11 @@ impl Site {
             // Its lease ends.
             service.handle_timeout(at(70_000));
             assert_eq!(service.tasks(), 0);
-            let hosted = Hosted { service: Mutex::new(service), is_due: Notify::new(), beside: Beside::None };
+            let hosted = Hosted::new(service, Beside::None);
             (name.clone(), Arc::new(hosted))
         });
-        let services = Services {
-            origin: Instant::now(),
-            epoch: EPOCH,
-            services: RwLock::new(hosted.collect()),
-            rate_limits: Mutex::default(),
-            operators: RwLock::default(),
-            last_reload: LastReload::started(SystemTime::now()),
-            phase: lifecycle.watch(),
-        };
+        let services = Services::new(Owners::Alone { epoch: EPOCH }, lifecycle.watch());
+        services.services.write().extend(hosted);
         Self { page: Arc::new(LivePage::new(Arc::new(services), lifecycle)), ms: 70_000 }
     }
 
@@ -134,6 +125,7 @@ fn hello(service: &str, instance: &str) -> Hello {
         cpus: 1_000.0,
         speed: 1.0,
         tasks: None,
+        epoch: 0,
         holds: Vec::new(),
         groups: Vec::new(),
     }

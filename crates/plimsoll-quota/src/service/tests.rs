@@ -38,6 +38,7 @@ fn hello(instance: &str) -> Hello {
         cpus: 1.0,
         speed: 1.0,
         tasks: None,
+        epoch: 0,
         holds: Vec::new(),
         groups: Vec::new(),
     }

@@ -1,8 +1,5 @@
 //! Streams of Envoys at a service, without sockets.
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
-
 use super::*;
 use crate::config::Config;
 use crate::hosted::Beside;
@@ -14,8 +11,8 @@ fn at(ms: u64) -> Timestamp {
 
 fn hosted(text: &str) -> Arc<Hosted> {
     let config = Config::parse("quota.toml", text).unwrap().services()["shop"].clone();
-    let service = Mutex::new(Service::new(at(0), 7, config, Callers::Envoys));
-    Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None })
+    let service = Service::new(at(0), 7, config, Callers::Envoys);
+    Arc::new(Hosted::new(service, Beside::None))
 }
 
 fn requests() -> Arc<Hosted> {

@@ -1,7 +1,5 @@
 //! The rate limit service without sockets.
 
-use tokio::sync::Notify;
-
 use super::super::message::UInt64;
 use super::*;
 use crate::config::Config;
@@ -26,8 +24,8 @@ impl Fixture {
              [services.shop.customers.dry]\nhard_limit = 0\ndry_run = true\n"
         );
         let config = Config::parse("quota.toml", &text).unwrap().services()["shop"].clone();
-        let service = Mutex::new(Service::new(at(0), 7, config, Callers::Envoys));
-        let hosted = Arc::new(Hosted { service, is_due: Notify::new(), beside: Beside::None });
+        let service = Service::new(at(0), 7, config, Callers::Envoys);
+        let hosted = Arc::new(Hosted::new(service, Beside::None));
         let limits = RateLimits::new(at(0));
         limits.tick(at(0), &hosted);
         let mut fixture = Self { hosted, limits, now: at(0) };

@@ -102,7 +102,7 @@ fn owner_without_groups_gets_no_entry_of_a_group_among_those_of_customers() {
         ..Assignment::default()
     };
     limiter.assign(at(12_000), &convert::to_assignment(&assignment).unwrap()).unwrap();
-    let hello = convert::hello("shop", "a", 1.0, limiter.connect(at(13_000), 1.0));
+    let hello = convert::hello("shop", "a", 1.0, 0, limiter.connect(at(13_000), 1.0));
     let rates = |of: &[Hold]| of.iter().map(|of| (of.id, of.name.clone(), of.rate)).collect::<Vec<_>>();
     assert_eq!(rates(&hello.holds), [(0, b"acme".to_vec(), 7)]);
     assert_eq!(rates(&hello.groups), [(1, b"acme".to_vec(), 9)]);
