@@ -1,5 +1,7 @@
 //! `plimsoll quota`: the server that shares the limits of customers among the tasks of a service.
 
+mod stored;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -24,10 +26,14 @@ const DEFAULT_SERVICE: &str = "default";
   plimsoll check -c quota.toml --print
   plimsoll backend --protect --quota 127.0.0.1:9800
   curl 127.0.0.1:9801/api/v1/quota
+  plimsoll quota set shop shop.toml --etcd 127.0.0.1:2379
 
 Limits are in CPUs over all tasks of a service. SIGHUP reads the file again; a file with a problem changes nothing. \
 SIGTERM ends the server; tasks go on with their leases.")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<stored::Command>,
     /// Config file; replaces all other options
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["limit", "others", "service", "listen", "admin"])]
     config: Option<PathBuf>,
@@ -59,8 +65,11 @@ fn limit(text: &str) -> Result<(String, f64), String> {
     Ok((name.to_owned(), cpus(limit)?))
 }
 
-/// Serves until SIGTERM.
+/// Serves until SIGTERM, or changes settings in etcd.
 pub(crate) fn run(args: &Args) -> Outcome {
+    if let Some(command) = &args.command {
+        return stored::run(command);
+    }
     process::prepare();
     let config = load(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
