@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from .certificates import Certificate
 from .http1 import Handler, Origin
 from .process import Process, find_program, free_port, run, wait_until
+from .relay import Relay
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PLIMSOLL = os.environ.get("PLIMSOLL_BIN", str(ROOT / "target/release/plimsoll"))
@@ -313,6 +314,10 @@ class Fleet:
         assert server.exit_code is not None, f"{server.name} still runs"
         again = QuotaServer(server.name, server.arguments, server.port, server.admin.port, self.directory)
         return self._keep(again)
+
+    def relay(self, to: str) -> Relay:
+        """A relay to an address of this machine, which accepts connections."""
+        return self._keep(Relay(self._name("relay"), to, self.directory))
 
     def proxy_to(self, addresses: list[str], *arguments: str) -> Proxy:
         """A proxy without a file: every setting at its default."""

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Commands that stay in the foreground until they are told to end.
-FOREGROUND = re.compile(r"(exec )?(plimsoll (proxy|quota|backend)|python3 \S+\.py)\b(?!.*--help)|sh -c '(.*exec |while true)")
+FOREGROUND = re.compile(r"(exec )?(plimsoll (proxy|quota (-c|--limit)|quota$|backend)|etcd|python3 \S+\.py)\b(?!.*--help)|sh -c '(.*exec |while true)")
 
 
 @dataclass
