@@ -125,7 +125,7 @@ impl Services {
     /// Ends the services that are another server's, or that have no settings any more, and begins with `host` those that
     /// have become this one's.
     pub(crate) fn settle(&self, host: impl Fn(&str, &ServiceConfig, u64) -> Option<Arc<Hosted>>) {
-        let configs = self.configs.read().clone();
+        let configs = self.configs.read();
         let mut services = self.services.write();
         services.retain(|name, hosted| {
             let ownership = self.ownership(name);
@@ -144,7 +144,7 @@ impl Services {
             hosted.end(end);
             false
         });
-        for (name, config) in &configs {
+        for (name, config) in &*configs {
             if services.contains_key(name) {
                 continue;
             }
