@@ -1,6 +1,6 @@
 //! The owners of the shards of quotas: which shards this server claims, and which it releases.
 //!
-//! The customers of a fleet are spread over 64 shards, each with one owner among the quota servers.
+//! The services of a fleet are spread over 64 shards, each with one owner among the quota servers.
 //! The store has a record for each owned shard, with the lease of its owner: the record disappears
 //! when the owner dies. A claim is "create if absent", so a shard never has two owners, and servers
 //! with different views only lose a race.
