@@ -26,7 +26,7 @@ use super::Owner;
 use super::customer::Customer;
 use crate::Timestamp;
 
-/// See the [module](self).
+/// Whether an owner is the only one of its service, by a lease of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tenure {
     /// No other owner can have begun.
