@@ -178,6 +178,22 @@ fn batch_of_unknown_end_is_planned_again_from_the_store() {
 }
 
 #[test]
+fn assignments_that_somebody_else_wrote_are_written_anew() {
+    let mut fleet = Fleet::filled();
+    let mut leader = fleet.leader();
+    fleet.run(&mut leader);
+    let right = fleet.stored.clone();
+    assert!(!leader.set_written(right.clone()), "as the leader knows them");
+    assert_eq!(leader.poll(fleet.at()), None);
+    let client = fleet.stored.keys().next().expect("a client").clone();
+    fleet.stored.insert(client, BTreeSet::new());
+    fleet.stored.insert("stranger".to_owned(), BTreeSet::new());
+    assert!(leader.set_written(fleet.stored.clone()));
+    fleet.run(&mut leader);
+    assert_eq!(fleet.stored, right);
+}
+
+#[test]
 fn other_size_is_written_to_all() {
     let mut fleet = Fleet::filled();
     let mut leader = fleet.leader();
@@ -251,7 +267,9 @@ impl Fleet {
             }
             match dice {
                 // The end is unknown: it was written, or not.
-                0 | 1 => leader.set_written(self.stored.clone()),
+                0 | 1 => {
+                    leader.set_written(self.stored.clone());
+                }
                 // Another leads.
                 2 | 3 => *leader = self.leader(),
                 _ => leader.on_written(self.at()),

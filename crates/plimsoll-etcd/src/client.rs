@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use prost::Message;
+use tokio::time::Instant;
 use tonic::Request;
 
 use crate::config::EtcdConfig;
@@ -207,6 +208,7 @@ impl Client {
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
+        let began = Instant::now();
         let mut attempts = self.0.config.endpoints.len().min(MAX_ATTEMPTS);
         let mut tokens = 1;
         loop {
@@ -235,7 +237,7 @@ impl Client {
                     self.leave(&connection).await;
                     attempts -= 1;
                     if attempts == 0 || (may_be_done && !may_repeat) {
-                        self.0.reach.lost(&error);
+                        self.0.reach.lost(began, &error);
                         return Err(EtcdError::Unreachable(error));
                     }
                 }
@@ -277,8 +279,9 @@ impl Client {
 
     /// The connection, opened if there is none.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, EtcdError> {
+        let began = Instant::now();
         self.0.endpoints.connection(&self.0.config).await.map_err(|errors| {
-            self.0.reach.lost(&errors);
+            self.0.reach.lost(began, &errors);
             EtcdError::Unreachable(errors)
         })
     }

@@ -36,8 +36,8 @@ impl Reach {
         Self { endpoints, state, answers: AtomicU64::new(0), failures: AtomicU64::new(0) }
     }
 
-    /// Whether the last request had an answer, or streams broke for less than 5 s. True before the
-    /// first one.
+    /// False after a request that no endpoint answered, if none answered another one since it began, and
+    /// after streams that broke for 5 s. True before the first request.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         !self.state.lock().is_lost
@@ -66,10 +66,13 @@ impl Reach {
         }
     }
 
-    /// No endpoint answered.
-    pub(crate) fn lost(&self, error: &str) {
+    /// No endpoint answered a request that began then. If another one had an answer since, etcd is there.
+    pub(crate) fn lost(&self, began: Instant, error: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        self.set_lost(&mut self.state.lock(), error);
+        let mut state = self.state.lock();
+        if state.answered <= began {
+            self.set_lost(&mut state, error);
+        }
     }
 
     /// A stream broke. The next one may begin at another endpoint.
@@ -91,6 +94,20 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn request_without_an_answer_means_that_etcd_is_lost_unless_another_had_one() {
+        let reach = Reach::new(&[]);
+        reach.lost(Instant::now(), "refused");
+        assert!(!reach.is_reachable(), "there was no answer yet");
+        let began = Instant::now();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        reach.answered();
+        reach.lost(began, "no answer within 3 s");
+        assert!(reach.is_reachable(), "it was sent before the one that was answered");
+        reach.lost(Instant::now(), "refused");
+        assert!(!reach.is_reachable());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn streams_that_break_for_long_mean_that_etcd_is_lost() {

@@ -102,16 +102,27 @@ impl Drop for Session {
 
 async fn keep(client: Client, ttl: Duration, lease: watch::Sender<Option<Lease>>) {
     let mut backoff = Backoff::new();
+    let mut refused = None;
     loop {
         let renewed = Instant::now();
         let (id, ttl) = match client.grant(ttl).await {
             Ok(granted) => granted,
-            Err(error) => {
+            Err(error @ EtcdError::Unreachable(_)) => {
                 tracing::debug!(%error, "no lease");
                 backoff.wait().await;
                 continue;
             }
+            // Only a person ends it: one line is enough.
+            Err(error) => {
+                if refused.as_ref() != Some(&error) {
+                    tracing::warn!(%error, "etcd grants no lease: check its user and password");
+                }
+                refused = Some(error);
+                backoff.wait_after_refusal().await;
+                continue;
+            }
         };
+        refused = None;
         lease.send_replace(Some(Lease { id, ttl, renewed }));
         loop {
             match renew(&client, id, ttl, &lease, &mut backoff).await {

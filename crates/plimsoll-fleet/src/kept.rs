@@ -5,7 +5,7 @@
 //! from its predecessor, is the right holder. Later writes do so only if nobody else has it. So of two
 //! processes with one key the later one wins, and they do not take it from each other for ever.
 //!
-//! A look every half a minute finds a key that somebody deleted or took. A watch would tell sooner, at
+//! A look every 15 s finds a key that somebody deleted or took. A watch would tell sooner, at
 //! the price of one for each process.
 
 use std::sync::Arc;
@@ -16,8 +16,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::refusals::Refusals;
+
 /// Time between two looks at the key.
-const LOOK: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_secs(15);
+/// The same while another process has it: it may end at any time.
+const TAKEN_LOOK: Duration = Duration::from_secs(3);
 /// Time to tell etcd of the end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -82,6 +86,15 @@ impl Drop for KeptKey {
     }
 }
 
+/// The end of a write.
+enum Written {
+    Done,
+    /// The key changed between the look and the write.
+    Raced,
+    /// Another process has the key.
+    Taken,
+}
+
 /// Who has the key.
 enum Found {
     /// This process, by this lease.
@@ -98,23 +111,37 @@ struct Keeper {
 
 impl Keeper {
     async fn run(self, mut lease: watch::Receiver<Option<Lease>>, mut value: watch::Receiver<Vec<u8>>) {
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut refusals) = (Backoff::new(), Refusals::default());
         let mut is_first = true;
+        // The lease under which the key was lost.
+        let mut lost = None;
         loop {
             let Ok(of) = lease.wait_for(Option::is_some).await.map(|lease| *lease) else { return };
             let Some(of) = of else { continue };
             let content = value.borrow_and_update().clone();
             match self.write(of, content, is_first).await {
-                Ok(true) => backoff.reset(),
-                Ok(false) => {
+                Ok(Written::Done) => {
+                    backoff.reset();
+                    refusals.on_success();
+                    // A key that went with its lease was not deleted.
+                    if lost.take() == Some(of.id) {
+                        tracing::warn!(key = %self.key, "key was deleted by somebody: it is written again");
+                    }
+                }
+                Ok(Written::Raced) => {
+                    backoff.wait().await;
+                    continue;
+                }
+                Ok(Written::Taken) => {
                     if self.held.send_replace(None).is_some() {
                         tracing::warn!(key = %self.key, "another process has this name: give each its own");
                     }
-                    sleep(LOOK).await;
+                    sleep(TAKEN_LOOK).await;
                     continue;
                 }
                 Err(error) => {
                     tracing::debug!(key = %self.key, %error, "key not written");
+                    refusals.on_error(&self.key, &error);
                     backoff.wait().await;
                     continue;
                 }
@@ -127,35 +154,39 @@ impl Keeper {
                         return;
                     }
                 }
-                () = self.lost(of) => tracing::warn!(key = %self.key, "key was deleted or taken, it is written again"),
+                () = self.lost(of) => lost = Some(of.id),
             }
         }
     }
 
-    /// Writes the key, from whomever it is taken if `is_first`. Returns whether this process has it.
-    async fn write(&self, lease: Lease, value: Vec<u8>, is_first: bool) -> Result<bool, EtcdError> {
+    /// Writes the key, from whomever it is taken if `is_first`.
+    async fn write(&self, lease: Lease, value: Vec<u8>, is_first: bool) -> Result<Written, EtcdError> {
         let condition = if is_first {
             None
         } else {
             match self.find(lease).await? {
                 Found::Own => Some(Condition::lease(&self.key, lease.id)),
-                Found::Nobody => Some(Condition::absent(&self.key)),
-                Found::Another => return Ok(false),
+                // An absent key has lease 0, too.
+                Found::Nobody => Some(Condition::lease(&self.key, 0)),
+                Found::Another => return Ok(Written::Taken),
             }
         };
         let txn = Txn::new().put(&self.key, value, Some(lease.id));
         let txn = condition.into_iter().fold(txn, Txn::when);
         let result = self.client.txn(txn).await?;
-        if result.is_done {
-            self.held.send_replace(Some(Held { lease, revision: result.revision }));
+        if !result.is_done {
+            return Ok(Written::Raced);
         }
-        Ok(result.is_done)
+        self.held.send_replace(Some(Held { lease, revision: result.revision }));
+        Ok(Written::Done)
     }
 
     async fn find(&self, lease: Lease) -> Result<Found, EtcdError> {
         Ok(match self.client.get(&self.key).await? {
             None => Found::Nobody,
             Some(record) if record.lease == lease.id => Found::Own,
+            // Put by hand: no process lives by it.
+            Some(record) if record.lease == 0 => Found::Nobody,
             Some(_) => Found::Another,
         })
     }

@@ -90,9 +90,22 @@ pub(crate) const LEADER: &str = "leader";
 /// Assignments of a ledger, by client.
 pub(crate) const OF: &str = "of/";
 
+/// The number that is the last part of a key. `007` and `+7` would be other keys than that of 7: they are none.
+pub(crate) fn number(part: &str) -> Option<u32> {
+    part.parse().ok().filter(|number: &u32| number.to_string() == part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn number_has_one_key() {
+        assert_eq!(["0", "7", "4294967295"].map(number), [Some(0), Some(7), Some(u32::MAX)]);
+        for other in ["", "00", "07", "+7", "-1", "7 ", "7/7", "4294967296", "seven"] {
+            assert_eq!(number(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn name_is_visible_text_without_a_slash() {

@@ -20,6 +20,7 @@ mod ledger;
 mod member;
 mod numbered;
 mod record;
+mod refusals;
 mod registration;
 mod registry;
 mod rng;
@@ -30,7 +31,7 @@ pub use lease::LEASE;
 pub use ledger::{Ledger, LedgerConfig};
 pub use member::Member;
 pub use numbered::Numbered;
-pub use record::RecordError;
+pub use record::{MAX_LABEL, RecordError};
 pub use registration::Registration;
 pub use registry::Registry;
 

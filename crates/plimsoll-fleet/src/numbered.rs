@@ -19,8 +19,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Clock;
 use crate::kept::Held;
-use crate::layout::Name;
+use crate::layout::{self, Name};
 use crate::lease::LEASE;
+use crate::refusals::Refusals;
 use crate::rng::rng;
 
 /// Changes gather for so long: a fleet that starts makes thousands.
@@ -63,6 +64,7 @@ impl Numbered {
             id: id.clone(),
             clock: Clock::start(),
             rng: rng(),
+            refusals: Refusals::default(),
         };
         Self { number, task: tokio::spawn(task.run(held, sender)) }
     }
@@ -96,6 +98,7 @@ struct Task {
     numbers: Numbers,
     clock: Clock,
     rng: Pcg64Mcg,
+    refusals: Refusals,
 }
 
 impl Task {
@@ -119,9 +122,13 @@ impl Task {
             let now = self.clock.now();
             self.view.members.handle_timeout(now);
             due = Instant::now() + LEASE;
-            let Some(of) = *held.borrow_and_update() else { continue };
+            let Some(of) = *held.borrow_and_update() else {
+                self.numbers.pause(now);
+                continue;
+            };
             // A view without the own key would show the own number as that of a dead member.
             if self.mirror.revision() < of.revision {
+                self.numbers.pause(now);
                 due = Instant::now() + GATHER;
                 continue;
             }
@@ -154,16 +161,24 @@ impl Task {
                 self.view.members.on_contact(now);
                 return false;
             }
-            Update::Failed(_) => return false,
+            Update::Failed(error) => {
+                self.refusals.on_error(&keys.folder, &error);
+                return false;
+            }
         }
         true
     }
 
-    async fn execute(&self, operation: &NumberOperation, held: Held) -> NumberOutcome {
+    async fn execute(&mut self, operation: &NumberOperation, held: Held) -> NumberOutcome {
         match self.client.txn(self.txn(operation, held)).await {
-            Ok(result) if result.is_done => NumberOutcome::Won,
-            Ok(_) => NumberOutcome::Lost,
-            Err(_) => NumberOutcome::Unknown,
+            Ok(result) => {
+                self.refusals.on_success();
+                if result.is_done { NumberOutcome::Won } else { NumberOutcome::Lost }
+            }
+            Err(error) => {
+                self.refusals.on_error(&self.keys.folder, &error);
+                NumberOutcome::Unknown
+            }
         }
     }
 
@@ -230,7 +245,7 @@ impl View {
             Event::Delete(key) => {
                 if let Some(id) = key.strip_prefix(keys.members) {
                     self.members.remove(now, &id.to_owned());
-                } else if let Some(number) = key.strip_prefix(keys.numbers).and_then(|number| number.parse().ok()) {
+                } else if let Some(number) = key.strip_prefix(keys.numbers).and_then(layout::number) {
                     self.records.remove(&number);
                 }
             }
@@ -240,7 +255,7 @@ impl View {
 
 /// The record of a number. One that is no name is a holder that is never live.
 fn number(keys: &NumberKeys, record: &Record) -> Option<(u32, NumberRecord)> {
-    let number = record.key.strip_prefix(keys.numbers)?.parse().ok()?;
+    let number = layout::number(record.key.strip_prefix(keys.numbers)?)?;
     let id = String::from_utf8_lossy(&record.value).into_owned();
     Some((number, NumberRecord { id, mod_revision: record.mod_revision.unsigned_abs() }))
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The longest zone or locality, in bytes.
-const MAX_LABEL: usize = 256;
+pub const MAX_LABEL: usize = 256;
 
 /// The reason why a record is none of a backend.
 #[derive(Debug, Error)]

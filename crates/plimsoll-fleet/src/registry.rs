@@ -8,10 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll::discover::{Answer, Discover, Endpoint};
+use plimsoll::discover::{Answer, Discover, Endpoint, LoggedError, Readiness, SourceError};
 use plimsoll_core::Timestamp;
 use plimsoll_core::fleet::{Members, TrustConfig};
-use plimsoll_etcd::{Client, Event, Mirror, Record, Update};
+use plimsoll_etcd::{Client, EtcdError, Event, Mirror, Record, Update};
 use tokio::time::sleep_until;
 
 use crate::clock::Clock;
@@ -24,10 +24,13 @@ use crate::record;
 /// A [`Discover`] for [`Cluster::follow`](plimsoll::client::Cluster::follow). Use it within a runtime.
 #[derive(Debug)]
 pub struct Registry {
+    client: Client,
     mirror: Mirror,
     service: Name,
     view: View,
     clock: Clock,
+    /// Whether a backend without a slot is ready.
+    needs_slots: bool,
     /// The last list that was yielded.
     listed: Option<Vec<Endpoint>>,
 }
@@ -36,14 +39,21 @@ impl Registry {
     /// The source of the backends of `service`.
     #[must_use]
     pub fn new(client: Client, service: &Name) -> Self {
-        let mirror = Mirror::new(client, &layout::service(service));
+        let mirror = Mirror::new(client.clone(), &layout::service(service));
         let clock = Clock::start();
-        Self { mirror, service: service.clone(), view: View::new(), clock, listed: None }
+        Self { client, mirror, service: service.clone(), view: View::new(), clock, needs_slots: false, listed: None }
+    }
+
+    /// The same for subset algorithms that number the backends: one without a slot is starting. It gets its
+    /// slot a moment later, or never if its process takes none; the others are not affected.
+    #[must_use]
+    pub fn with_slots(self) -> Self {
+        Self { needs_slots: true, ..self }
     }
 
     /// The list, if it differs from the last one or that was an error.
     fn changed(&mut self) -> Option<Vec<Endpoint>> {
-        let list = self.view.list();
+        let list = self.view.list(self.needs_slots);
         if self.listed.as_ref() == Some(&list) {
             return None;
         }
@@ -79,9 +89,14 @@ impl Discover for Registry {
                     }
                 }
                 Update::Contact => self.view.members.on_contact(now),
+                // The watch goes on at another endpoint.
+                Update::Failed(EtcdError::Unreachable(_)) if self.client.reach().is_reachable() => continue,
                 Update::Failed(error) => {
                     self.listed = None;
-                    return Some(Err(error.into()));
+                    // That etcd is lost is one line in the log, and not one for each cluster.
+                    let is_logged = matches!(error, EtcdError::Unreachable(_));
+                    let error = SourceError::from(error);
+                    return Some(Err(if is_logged { LoggedError(error).into() } else { error }));
                 }
             }
             if self.mirror.revision() > 0
@@ -134,7 +149,7 @@ impl View {
             Event::Delete(key) => {
                 if let Some(instance) = key.strip_prefix(BACKENDS) {
                     self.members.remove(now, &instance.to_owned());
-                } else if let Some(slot) = key.strip_prefix(SLOTS).and_then(|slot| slot.parse().ok()) {
+                } else if let Some(slot) = key.strip_prefix(SLOTS).and_then(layout::number) {
                     self.slots.remove(&slot);
                 }
             }
@@ -156,11 +171,16 @@ impl View {
     }
 
     /// The backends by instance, each with its slot.
-    fn list(&self) -> Vec<Endpoint> {
-        let slots: BTreeMap<&str, u32> = self.slots.iter().map(|(slot, of)| (&**of, *slot)).collect();
+    fn list(&self, needs_slots: bool) -> Vec<Endpoint> {
+        // Of several slots of one instance the lowest is its own.
+        let slots: BTreeMap<&str, u32> = self.slots.iter().rev().map(|(slot, of)| (&**of, *slot)).collect();
         let numbered = |(instance, endpoint): (&String, &Endpoint)| {
             let ordinal = slots.get(&**instance).copied();
-            Endpoint { ordinal, ..endpoint.clone() }
+            let mut endpoint = Endpoint { ordinal, ..endpoint.clone() };
+            if needs_slots && ordinal.is_none() && endpoint.readiness == Readiness::Ready {
+                endpoint.readiness = Readiness::Starting;
+            }
+            endpoint
         };
         self.members.iter().map(numbered).collect()
     }
@@ -168,15 +188,13 @@ impl View {
 
 /// The slot of a record, and the instance that has it.
 fn slot(record: &Record) -> Option<(u32, String)> {
-    let slot = record.key.strip_prefix(SLOTS)?.parse().ok()?;
+    let slot = layout::number(record.key.strip_prefix(SLOTS)?)?;
     Some((slot, String::from_utf8(record.value.clone()).ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use plimsoll::discover::Readiness;
 
     use super::*;
 
@@ -200,7 +218,7 @@ mod tests {
     }
 
     fn ports(view: &View) -> Vec<(u16, Option<u32>)> {
-        view.list().iter().map(|endpoint| (endpoint.address.port(), endpoint.ordinal)).collect()
+        view.list(false).iter().map(|endpoint| (endpoint.address.port(), endpoint.ordinal)).collect()
     }
 
     #[test]
@@ -210,6 +228,15 @@ mod tests {
         view.apply(at(1), Event::Put(record("slots/1", "b1")));
         view.apply(at(1), Event::Delete("slots/0".to_owned()));
         assert_eq!(ports(&view), [(1, Some(1)), (2, None)]);
+    }
+
+    #[test]
+    fn backend_without_a_slot_starts_where_slots_are_needed() {
+        let view = view([backend(1), backend(2), record("slots/3", "b2"), record("slots/1", "b2")]);
+        let list = view.list(true);
+        assert_eq!((list[0].readiness, list[1].readiness), (Readiness::Starting, Readiness::Ready));
+        assert_eq!(list[1].ordinal, Some(1), "the lowest of its slots");
+        assert_eq!(view.list(false)[0].readiness, Readiness::Ready);
     }
 
     #[test]
@@ -244,6 +271,6 @@ mod tests {
     #[test]
     fn state_of_a_backend_is_that_of_its_record() {
         let view = view([record("backends/a", r#"{"address": "10.0.0.1:80", "state": "draining"}"#)]);
-        assert_eq!(view.list()[0].readiness, Readiness::Draining);
+        assert_eq!(view.list(false)[0].readiness, Readiness::Draining);
     }
 }

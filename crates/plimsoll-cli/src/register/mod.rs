@@ -14,7 +14,7 @@ use plimsoll::discover::{Endpoint, Readiness};
 use plimsoll::probe::ServerState;
 use plimsoll_core::{Speed, Weight};
 use plimsoll_etcd::Session;
-use plimsoll_fleet::{LEASE, Name, Registration};
+use plimsoll_fleet::{LEASE, MAX_LABEL, Name, Registration};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::exit::{Outcome, Problem, Verdict};
@@ -67,10 +67,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "F", value_parser = weight, default_value = "1")]
     weight: Weight,
     /// Failure domain: a zone or rack
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = label)]
     zone: Option<String>,
     /// Place for nearest-first routing
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = label)]
     locality: Option<String>,
     /// Speed of the machine, relative to the reference core
     #[arg(long, value_name = "F", value_parser = speed)]
@@ -93,6 +93,13 @@ fn address(text: &str) -> Result<SocketAddr, String> {
         return Err("name the address that clients reach the process at".to_owned());
     }
     Ok(address)
+}
+
+fn label(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=MAX_LABEL => Ok(text.to_owned()),
+        _ => Err(format!("write 1 to {MAX_LABEL} bytes, or leave it out")),
+    }
 }
 
 fn weight(text: &str) -> Result<Weight, String> {

@@ -2,24 +2,30 @@
 //!
 //! A leader that ends without a word is replaced when its lease expires. Candidates wait a random part
 //! of a second then: most of them see the new leader before they ask.
+//!
+//! A key without a lease is of no client: somebody put it by hand, and it would never end. It is deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll::client::Cluster;
-use plimsoll_etcd::{Backoff, Client, Condition, Mirror, Record, Txn};
+use plimsoll::discover::Freshness;
+use plimsoll_etcd::{Backoff, Client, Condition, Mirror, Record, Txn, Update};
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::LedgerConfig;
 use super::leader::Leader;
 use crate::kept::Held;
 use crate::layout::{LEADER, Name};
+use crate::refusals::Refusals;
 use crate::rng::rng;
 
+/// Time between two looks at a source that has not listed backends.
+const LOOK: Duration = Duration::from_secs(1);
 /// Longest wait before a candidacy.
 const SPREAD: Duration = Duration::from_secs(1);
 
@@ -38,24 +44,39 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) async fn run(self, mut held: watch::Receiver<Option<Held>>) {
         let mut mirror = Mirror::new(self.client.clone(), &format!("{}{LEADER}", self.folder));
-        let (mut rng, mut backoff) = (rng(), Backoff::new());
+        let (mut rng, mut backoff, mut refusals) = (rng(), Backoff::new(), Refusals::default());
         // The sender ends with the member.
         while held.has_changed().is_ok() {
-            let Some(revision) = self.win(&mut mirror, &mut held, &mut rng).await else {
+            self.has_backends().await;
+            let Some(revision) = self.win(&mut mirror, &mut held, &mut rng, &mut refusals).await else {
                 backoff.wait().await;
                 continue;
             };
-            backoff.reset();
             let (service, group) = (&self.config.service, &self.group);
             tracing::info!(%service, %group, id = %self.id, "leads the ledger");
             self.leads.store(true, Ordering::Relaxed);
             let leader = Leader { candidate: &self, revision, key: self.key() };
             tokio::select! {
-                () = leader.lead() => {}
-                () = replaced(&mut mirror, revision) => {}
+                // Its key is another's, and the mirror does not show that yet.
+                () = leader.lead() => backoff.wait().await,
+                () = replaced(&mut mirror, revision) => backoff.reset(),
             }
             self.leads.store(false, Ordering::Relaxed);
             tracing::info!(%service, %group, id = %self.id, "no longer leads the ledger");
+        }
+    }
+
+    /// Waits until the source of the cluster has listed backends. A leader without a list would take the
+    /// backends from all clients.
+    async fn has_backends(&self) {
+        let mut ready = self.cluster.ready_backends();
+        loop {
+            let is_empty = ready.borrow_and_update().is_empty();
+            if !is_empty && self.cluster.discovery().freshness == Freshness::Fresh {
+                return;
+            }
+            // A source may answer with the list that was saved.
+            let _ = timeout(LOOK, ready.changed()).await;
         }
     }
 
@@ -66,9 +87,12 @@ impl Candidate {
         mirror: &mut Mirror,
         held: &mut watch::Receiver<Option<Held>>,
         rng: &mut Pcg64Mcg,
+        refusals: &mut Refusals,
     ) -> Option<i64> {
         while mirror.revision() == 0 {
-            mirror.next().await;
+            if let Update::Failed(error) = mirror.next().await {
+                refusals.on_error(&self.key(), &error);
+            }
         }
         loop {
             // An own key is that of a leader before a reload, or of a candidacy without an answer.
@@ -76,18 +100,33 @@ impl Candidate {
             if let Some(own) = own {
                 return Some(own.create_revision);
             }
-            if mirror.records().contains_key("") {
+            if mirror.records().get("").is_some_and(|record| record.lease != 0) {
                 mirror.next().await;
                 continue;
             }
             sleep(SPREAD.mul_f64(f64::from(rng.next_u32()) / f64::from(u32::MAX))).await;
             while ready(mirror.next()).await.is_some() {}
-            if !mirror.records().contains_key("") {
-                break;
+            match mirror.records().get("") {
+                None => break,
+                Some(record) if record.lease == 0 => {
+                    self.delete_endless().await?;
+                    mirror.next().await;
+                }
+                Some(_) => {}
             }
         }
         let held = held.wait_for(Option::is_some).await.ok().and_then(|held| *held)?;
-        self.elect(held).await
+        self.elect(held, refusals).await
+    }
+
+    /// Deletes a key of the leader that no lease ends. `None`: etcd is unreachable.
+    async fn delete_endless(&self) -> Option<()> {
+        let key = self.key();
+        let result = self.client.txn(Txn::new().when(Condition::lease(&key, 0)).delete(&key)).await.ok()?;
+        if result.is_done {
+            tracing::warn!(key, "the ledger's leader has no lease, so it is no client: the key is deleted");
+        }
+        Some(())
     }
 
     /// The whole key of the leader.
@@ -96,13 +135,19 @@ impl Candidate {
     }
 
     /// Returns the revision at which this client's key of the leader came to be; `None`: it did not win.
-    async fn elect(&self, held: Held) -> Option<i64> {
+    async fn elect(&self, held: Held, refusals: &mut Refusals) -> Option<i64> {
         let key = self.key();
         let txn = Txn::new().when(Condition::absent(&key)).put(&key, self.id.as_str(), Some(held.lease.id));
         match self.client.txn(txn).await {
-            Ok(result) => result.is_done.then_some(result.revision),
+            Ok(result) => {
+                refusals.on_success();
+                result.is_done.then_some(result.revision)
+            }
             // It may have won. Then the mirror shows the own key.
-            Err(_) => None,
+            Err(error) => {
+                refusals.on_error(&key, &error);
+                None
+            }
         }
     }
 }

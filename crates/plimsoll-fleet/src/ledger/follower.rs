@@ -12,12 +12,15 @@ use crate::layout::{Name, OF};
 /// Has `cluster` take each assignment. A key that is deleted, or has another value, leaves the last one.
 pub(super) async fn follow(client: Client, folder: String, id: Name, cluster: Cluster) {
     let mut mirror = Mirror::new(client, &format!("{folder}{OF}{id}"));
+    let mut seen = 0;
     loop {
         if let Update::Contact | Update::Failed(_) = mirror.next().await {
             continue;
         }
         // Other keys of the mirror have this one as their beginning.
-        let Some(record) = mirror.records().get("") else { continue };
+        let own = mirror.records().get("").filter(|record| record.mod_revision != seen);
+        let Some(record) = own else { continue };
+        seen = record.mod_revision;
         let Some(backends) = assignment::read(&record.value) else {
             tracing::warn!(cluster = cluster.name(), client = %id, "assignment is no list of addresses, the last one stays");
             continue;

@@ -1,27 +1,34 @@
 //! The leader: follows clients and backends, and writes the assignments that change.
 //!
+//! It reads them all again once a minute, and writes those anew that somebody else has changed: by hand,
+//! or by a request of its own that seemed to have failed and was done later.
+//!
 //! It begins with the assignments in the store. Their clients and backends count as present until two
 //! lease times have passed, since a new leader may have a short list. So it adds at once, and removes
 //! later.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll::discover::Endpoint;
 use plimsoll_core::fleet::{AssignmentWrite, Assignments, AssignmentsConfig, ListedBackend, Members, TrustConfig};
 use plimsoll_core::{Timestamp, Weight};
-use plimsoll_etcd::{Backoff, Condition, EtcdError, Event, Mirror, Txn, Update};
+use plimsoll_etcd::{Backoff, Condition, EtcdError, Event, Mirror, Record, Txn, Update};
 use tokio::time::{Instant, sleep_until};
 
 use super::assignment;
 use super::candidate::Candidate;
 use crate::clock::Clock;
-use crate::layout::{self, MEMBERS, OF};
+use crate::layout::{self, MEMBERS, Name, OF};
 use crate::lease::LEASE;
+use crate::refusals::Refusals;
 
 /// Changes gather for so long: clients and backends that start or end together are one event.
 const GATHER: Duration = Duration::from_millis(200);
+/// Time between two looks at the assignments in the store: 10,000 are a megabyte.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// A leader, by the revision at which its key came to be.
 pub(super) struct Leader<'a> {
@@ -57,22 +64,29 @@ impl Leader<'_> {
 
         let config = AssignmentsConfig::new(config.size, config.seed);
         let mut assignments = Assignments::new(config, &view.client_ids(), &view.listed(), written);
-        let mut due = None;
+        let (mut backoff, mut refusals) = (Backoff::new(), Refusals::default());
+        let (mut due, mut look) = (None, Instant::now() + LOOK);
         loop {
             while let Some(writes) = assignments.poll(clock.now()) {
                 match self.write(&writes).await {
-                    Ok(true) => assignments.on_written(clock.now()),
+                    Ok(true) => {
+                        backoff.reset();
+                        refusals.on_success();
+                        assignments.on_written(clock.now());
+                    }
                     Ok(false) => return,
                     // It may have been written.
                     Err(error) => {
                         tracing::debug!(%error, "assignments not written");
+                        refusals.on_error(&self.folder(), &error);
+                        backoff.wait().await;
                         assignments.set_written(self.read().await);
                     }
                 }
             }
             let timeouts = [view.clients.poll_timeout(), view.backends.poll_timeout(), assignments.poll_timeout()];
             let timeout = timeouts.into_iter().flatten().min().map(|at| clock.instant(at));
-            let wake = [timeout, due].into_iter().flatten().min();
+            let wake = [timeout, due].into_iter().flatten().fold(look, Instant::min);
             let is_changed = tokio::select! {
                 update = mirror.next() => view.take(clock.now(), &mirror, update),
                 changed = ready.changed() => {
@@ -82,10 +96,15 @@ impl Leader<'_> {
                     let list = ready.borrow_and_update().clone();
                     view.set_backends(clock.now(), &list)
                 }
-                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {
-                    view.handle_timeout(clock.now())
-                }
+                () = sleep_until(wake) => view.handle_timeout(clock.now()),
             };
+            if look <= Instant::now() {
+                look = Instant::now() + LOOK;
+                let written = self.read().await;
+                if assignments.set_written(written) {
+                    tracing::warn!("somebody else changed assignments of the ledger: they are written anew");
+                }
+            }
             if is_changed {
                 due = due.or(Some(Instant::now() + GATHER));
             }
@@ -96,14 +115,22 @@ impl Leader<'_> {
         }
     }
 
+    /// The folder of the ledger, with the prefix of the client.
+    fn folder(&self) -> String {
+        format!("{}{}", self.candidate.client.prefix(), self.candidate.folder)
+    }
+
     /// All assignments in the store, once it answers.
     async fn read(&self) -> Written {
-        let folder = format!("{}{}", self.candidate.client.prefix(), self.candidate.folder);
-        let mut backoff = Backoff::new();
+        let folder = self.folder();
+        let (mut backoff, mut refusals) = (Backoff::new(), Refusals::default());
         loop {
             match self.candidate.client.list(&format!("{folder}{OF}")).await {
                 Ok(listing) => return assignment::all(&listing.records, &folder),
-                Err(_) => backoff.wait().await,
+                Err(error) => {
+                    refusals.on_error(&folder, &error);
+                    backoff.wait().await;
+                }
             }
         }
     }
@@ -120,13 +147,23 @@ impl Leader<'_> {
     }
 }
 
+/// Whether a key is that of a client. One without a lease was put by hand, and would be one for ever.
+fn is_live(member: &Record) -> bool {
+    let is_live = member.lease != 0 && Name::new(&*member.key).is_ok();
+    if !is_live {
+        tracing::warn!(client = member.key, "key of a client without a lease, or without a name: it is ignored");
+    }
+    is_live
+}
+
 impl View {
     fn new(written: &Written) -> Self {
         let config = TrustConfig::of_lease(LEASE);
         let (mut clients, mut backends) = (Members::new(config), Members::new(config));
         clients.restore(written.keys().map(|client| (client.clone(), ())));
         let known: BTreeSet<&String> = written.values().flatten().collect();
-        backends.restore(known.into_iter().map(|address| (address.clone(), (0, Weight::ONE))));
+        let is_address = |address: &&String| address.parse::<SocketAddr>().is_ok();
+        backends.restore(known.into_iter().filter(is_address).map(|address| (address.clone(), (0, Weight::ONE))));
         Self { clients, backends }
     }
 
@@ -138,10 +175,14 @@ impl View {
         // The backends come by another way, which has its own trust. Here those of the store count.
         self.backends.on_contact(now);
         match update {
-            Update::Listed => self.clients.set_list(now, mirror.records().keys().map(|id| (id.clone(), ()))),
+            Update::Listed => {
+                let live = mirror.records().values().filter(|record| is_live(record));
+                self.clients.set_list(now, live.map(|record| (record.key.clone(), ())))
+            }
             Update::Events(events) => events.into_iter().fold(false, |is_changed, event| {
                 let changes = match event {
-                    Event::Put(record) => self.clients.put(now, record.key, ()),
+                    Event::Put(record) if is_live(&record) => self.clients.put(now, record.key, ()),
+                    Event::Put(Record { key: id, .. }) => self.clients.remove(now, &id),
                     Event::Delete(id) => self.clients.remove(now, &id),
                 };
                 is_changed | changes
@@ -153,7 +194,11 @@ impl View {
         }
     }
 
+    /// No list at all is none to go by: the backends stay.
     fn set_backends(&mut self, now: Timestamp, ready: &[Arc<Endpoint>]) -> bool {
+        if ready.is_empty() {
+            return false;
+        }
         let backend =
             |endpoint: &Arc<Endpoint>| (endpoint.address.to_string(), (endpoint.failure_domain(), endpoint.weight));
         self.backends.set_list(now, ready.iter().map(backend))

@@ -19,9 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll::client::Cluster;
+use plimsoll_etcd::{Client, Condition, Txn};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::layout::{self, Name};
+use crate::kept::Held;
+use crate::layout::{self, LEADER, Name};
 use crate::member::Member;
 
 /// Settings of a ledger: the same at all clients of the group.
@@ -40,6 +44,10 @@ pub struct LedgerConfig {
 pub struct Ledger {
     tasks: [JoinHandle<()>; 2],
     leads: Arc<AtomicBool>,
+    client: Client,
+    /// The whole key of the leader.
+    key: String,
+    held: watch::Receiver<Option<Held>>,
 }
 
 impl Ledger {
@@ -48,6 +56,7 @@ impl Ledger {
     #[must_use]
     pub fn start(member: &Member, config: LedgerConfig, cluster: &Cluster) -> Self {
         let folder = layout::ledger(&config.service, member.group());
+        let (client, key) = (member.client().clone(), format!("{}{folder}{LEADER}", member.client().prefix()));
         let follower = follower::follow(member.client().clone(), folder.clone(), member.id().clone(), cluster.clone());
         let leads = Arc::<AtomicBool>::default();
         let candidate = candidate::Candidate {
@@ -59,7 +68,13 @@ impl Ledger {
             cluster: cluster.clone(),
             leads: Arc::clone(&leads),
         };
-        Self { tasks: [tokio::spawn(follower), tokio::spawn(candidate.run(member.held()))], leads }
+        Self {
+            tasks: [tokio::spawn(follower), tokio::spawn(candidate.run(member.held()))],
+            leads,
+            client,
+            key,
+            held: member.held(),
+        }
     }
 
     /// Whether this client leads the ledger.
@@ -72,5 +87,16 @@ impl Ledger {
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+        let lease = self.held.borrow().map(|held| held.lease.id);
+        // The lease goes on with the session, and a leader that does not lead would be in the way of all.
+        if let (true, Some(lease), Ok(runtime)) = (self.is_leader(), lease, Handle::try_current()) {
+            let (client, key) = (self.client.clone(), std::mem::take(&mut self.key));
+            runtime.spawn(async move {
+                let txn = Txn::new().when(Condition::lease(&key, lease)).delete(&key);
+                if let Err(error) = client.txn(txn).await {
+                    tracing::warn!(key, %error, "the ledger was not handed over: it waits for the end of the lease");
+                }
+            });
+        }
     }
 }

@@ -61,7 +61,9 @@ impl Proxy {
         let until = Instant::now() + self.config().drain().timeout;
         let closed = self.close_doors();
         self.advance(Phase::LameDuck);
-        self.saver.hand_over(SAVE_GRACE).await;
+        // The successor is the member of this id now, and another one may lead.
+        let fleet = std::mem::take(&mut self.running.lock().fleet);
+        tokio::join!(self.saver.hand_over(SAVE_GRACE), fleet.leave());
         let _ = timeout_at(until, closed).await;
         self.wait_for_clients(until).await;
         self.close(until).await;

@@ -113,7 +113,10 @@ pub(super) fn give<U: Use>(origin: &Origin, ordinals: bool, to: U) -> U::Outcome
         }
         Origin::Kubernetes(service) => numbered(service.source(), ordinals, to),
         Origin::Eds(service, tls) => numbered(service.source(tls.as_ref()), ordinals, to),
-        Origin::Etcd(registered) => numbered(registered.source(), ordinals, to),
+        Origin::Etcd(registered) => {
+            let source = registered.source();
+            numbered(if ordinals { source.with_slots() } else { source }, ordinals, to)
+        }
     }
 }
 

@@ -142,7 +142,7 @@ impl SubsetChoice {
 
     /// The subset of these backends, by number, with the coordinator's word on it.
     pub(super) fn subset(&self, backends: &Numbering, index: Option<u32>, assigned: &[u32]) -> Subset {
-        let client = Client { index: index.or(self.client.index), ..self.client };
+        let client = Client { index: self.client.index.or(index), ..self.client };
         let (order, size) = subset::order_coordinated(&self.config, client, backends, assigned);
         Subset::new(order, size)
     }

@@ -139,6 +139,12 @@ pub type Answer = Result<Vec<Endpoint>, SourceError>;
 /// are.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
+/// An error that has a line in the log already: that of a store that many sources share. Their
+/// clusters count it and log nothing.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct LoggedError(#[from] pub SourceError);
+
 /// A source of backends, for [`Cluster::follow`](crate::client::Cluster::follow).
 ///
 /// ```

@@ -10,7 +10,7 @@ use super::{Answer, Discover, Endpoint, Readiness};
 /// without an ordinal of its own is an error, and the backends stay as they are: another number for each
 /// of them would move most connections.
 ///
-/// A draining backend may have the ordinal of its successor, or none.
+/// A backend that is not ready may have the ordinal of another, or none: it gets no requests.
 #[derive(Clone, Debug)]
 pub struct Numbered<S>(pub S);
 
@@ -36,7 +36,7 @@ impl<S: Discover> Discover for Numbered<S> {
 }
 
 fn check(list: &[Endpoint]) -> Result<(), String> {
-    let numbered: Vec<&Endpoint> = list.iter().filter(|endpoint| endpoint.readiness != Readiness::Draining).collect();
+    let numbered: Vec<&Endpoint> = list.iter().filter(|endpoint| endpoint.readiness == Readiness::Ready).collect();
     check_ordinals(numbered.iter().map(|endpoint| endpoint.ordinal)).map_err(|error| match error {
         OrdinalError::Missing(place) => {
             format!("{} has no ordinal: give each backend a number of its own", numbered[place].address)

@@ -222,13 +222,16 @@ impl Assignments {
         self.mark(&changes);
     }
 
-    /// The assignments in the store, read after a batch whose end is unknown. There is no batch in
-    /// flight any more.
-    pub fn set_written(&mut self, written: BTreeMap<String, BTreeSet<String>>) {
+    /// The assignments in the store, read after a batch whose end is unknown, or to find what
+    /// somebody else wrote. There is no batch in flight any more. Returns whether they differ from
+    /// the known ones.
+    pub fn set_written(&mut self, written: BTreeMap<String, BTreeSet<String>>) -> bool {
         self.dirty.extend(self.clients.names().cloned());
         self.dirty.extend(written.keys().cloned());
-        self.written = written;
         self.in_flight = None;
+        let differs = self.written != written;
+        self.written = written;
+        differs
     }
 
     /// The next batch, if there is one and none is in flight.

@@ -277,6 +277,13 @@ impl Numbers {
         Some(operation)
     }
 
+    /// The caller has no view that [`decide`](Self::decide) may see: its own key is another's, or not in
+    /// the view yet. Holes are observed anew from the next decision on.
+    pub fn pause(&mut self, now: Timestamp) {
+        self.timeout = None;
+        self.clock.observe(now, false, &[]);
+    }
+
     /// The operation in flight ended.
     pub fn on_outcome(&mut self, now: Timestamp, outcome: NumberOutcome, rng: &mut impl Rng) {
         let Progress::InFlight(mark) = self.progress else { return };

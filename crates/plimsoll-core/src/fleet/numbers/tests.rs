@@ -239,3 +239,18 @@ fn number_in_the_billions_costs_nothing() {
     scene.wait(60);
     assert!(matches!(scene.decide(&mut highest), Some(NumberOperation::Move { to: 0, .. })));
 }
+
+#[test]
+fn paused_machine_has_no_timeout_and_observes_holes_anew() {
+    let mut scene = Scene::new(&[(0, "gone"), (1, "a")], &["a"]);
+    let mut own = machine("a", Holes::Closed);
+    assert_eq!(scene.decide(&mut own), None, "the hole is new");
+    assert!(own.poll_timeout().is_some());
+    scene.wait(59);
+    own.pause(at(scene.now));
+    assert_eq!(own.poll_timeout(), None, "nothing to do before there is a view");
+    scene.wait(2);
+    assert_eq!(scene.decide(&mut own), None, "the hole was not observed meanwhile");
+    scene.wait(61);
+    assert!(scene.decide(&mut own).is_some());
+}

@@ -18,7 +18,7 @@ use std::time::Duration;
 use plimsoll_core::Timestamp;
 use plimsoll_core::discover::{MergeCounts, MergeEvent};
 
-use crate::discover::{Discover, Endpoint, SourceError};
+use crate::discover::{Discover, Endpoint, LoggedError, SourceError};
 
 /// Shortest time between two lines about one failure that lasts, and between lines in the long run.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
@@ -187,10 +187,14 @@ impl SourceAccount {
     /// The source failed. The first error of an outage and one a minute are logged, as far as there may
     /// be a line.
     pub(super) fn on_error(&mut self, now: Timestamp, error: &SourceError, lines: &mut Lines) {
+        let is_logged = error.is::<LoggedError>();
         let error = shortened(error.to_string());
         self.last_error = Some(SourceFailure { error: Arc::clone(&error), at: now });
         if lines.events.contains(&MergeEvent::SourceFailed) {
             self.outage_logged = None;
+        }
+        if is_logged {
+            return;
         }
         if self.outage_logged.is_some_and(|logged| now.since(logged) < REPEAT_INTERVAL) {
             self.failures.unlogged += 1;
@@ -406,6 +410,17 @@ mod tests {
         // It recovered in between: another failure.
         assert_eq!(error_line(&mut account, at(170), vec![MergeEvent::SourceFailed]), Some((false, 1)));
         assert_eq!(account.last_error, Some(SourceFailure { error: "refused".into(), at: at(170) }));
+    }
+
+    #[test]
+    fn error_that_was_logged_has_no_line_and_no_recovery() {
+        let mut account = SourceAccount::default();
+        let mut lines = Lines { events: vec![MergeEvent::SourceFailed], ..Lines::default() };
+        account.on_error(at(1), &LoggedError("the store is gone".into()).into(), &mut lines);
+        assert_eq!(lines.error, None);
+        assert_eq!(account.last_error, Some(SourceFailure { error: "the store is gone".into(), at: at(1) }));
+        assert_eq!(event_line(&mut account, at(2), MergeEvent::SourceRecovered), None);
+        assert_eq!(error_line(&mut account, at(3), vec![MergeEvent::SourceFailed]), Some((false, 0)));
     }
 
     #[test]
