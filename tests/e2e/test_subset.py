@@ -270,7 +270,7 @@ def test_subset_has_its_share_of_each_zone_and_outlives_one(fleet: Fleet) -> Non
     ("tables", "place", "fix"),
     [
         *[(subset(algorithm, 2), "clusters.main.subset.algorithm", "index = 0") for algorithm in NUMBERED],
-        (subset("ledger", 2, 0), "clusters.main.subset.algorithm", "rocksteadier"),
+        (subset("ledger", 2, 0), "clusters.main.subset.algorithm", "group"),
         (subset("rocksteady", 2, 0), "clusters.main.subset.algorithm", "ringsteady"),
         (subset("rocksteadier", 0, 0), "clusters.main.subset.size", "at least 1"),
         (subset("rocksteadier", 2, 4, 4), "client.index", "0 to 3"),
