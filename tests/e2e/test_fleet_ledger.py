@@ -20,7 +20,7 @@ pytestmark = pytest.mark.alone
 
 CLIENTS = 12
 BACKENDS = 30
-# Longer than all leases; 60 in the run that docs/fleet.md tells of.
+# Longer than all leases; more by hand.
 OUTAGE_SECONDS = float(os.environ.get("PLIMSOLL_OUTAGE_SECONDS", "15"))
 # Two lease times, after which removals are believed again.
 DISTRUST_SECONDS = 21

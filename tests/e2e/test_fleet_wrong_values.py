@@ -55,6 +55,7 @@ def test_wrong_values_affect_nobody_and_are_set_right(fleet: Fleet, etcd: Etcd) 
     # Clients that are none.
     for client in ("ghost", "a/b", "", "k" * 10_000):
         etcd.put(f"{keys.members}{client}", "x")
+    etcd.put(f"{keys.members}p2", "put over that of a live client")
     # Assignments: of clients that are none, and wrong ones.
     etcd.put(f"{keys.assignments}ghost", '["127.0.0.1:1"]')
     for client, value in (("p1", "not JSON"), ("p2", '["x", "127.0.0.1:1"]'), ("p3", f'["{HUGE}"]')):

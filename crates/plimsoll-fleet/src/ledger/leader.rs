@@ -182,7 +182,8 @@ impl View {
             Update::Events(events) => events.into_iter().fold(false, |is_changed, event| {
                 let changes = match event {
                     Event::Put(record) if is_live(&record) => self.clients.put(now, record.key, ()),
-                    Event::Put(Record { key: id, .. }) => self.clients.remove(now, &id),
+                    // If it was put over that of a client, that one writes it again.
+                    Event::Put(_) => false,
                     Event::Delete(id) => self.clients.remove(now, &id),
                 };
                 is_changed | changes

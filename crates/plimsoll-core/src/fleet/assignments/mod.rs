@@ -3,7 +3,7 @@
 //! Any client may lead: the one that holds the leader key. It reads all assignments once, computes
 //! with a [`Ledger`], and writes the differences. Each write compares the revision of the leader
 //! key, so a leader that was replaced writes nothing more, and nobody else changes an assignment.
-//! So the leader never reads its own writes back.
+//! So the leader need not read its own writes back; now and then it looks for those of a stranger.
 //!
 //! **Adds before removes.** A client that gave up a backend before it is connected to the next one
 //! would have fewer than k. With W written, D desired and n backends:
