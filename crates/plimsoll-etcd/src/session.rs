@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! renewals   every ttl/3; each on the same stream, answered within ttl/3
-//! belief     until the sending of the last answered renewal + ttl
 //! ```
+//!
+//! [`HeldLease`] has the interval, and the time until which a lease is alive for certain.
 //!
 //! A renewal that is not answered breaks the stream, and the next endpoint is used. When etcd says that
 //! the lease is no more, the session gets another one with another id, and its user puts its keys
@@ -12,6 +13,8 @@
 
 use std::time::Duration;
 
+use plimsoll_core::Timestamp;
+use plimsoll_core::fleet::HeldLease;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -23,8 +26,6 @@ use crate::failure::Failure;
 use crate::message::{LEASE_KEEP_ALIVE, LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::stream::Stream;
 
-/// Renewals in the time to live of a lease: two may be lost.
-const RENEWALS: u32 = 3;
 /// Time to tell etcd of the end of a session.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -40,12 +41,18 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Until when it is alive for sure, as far as clocks run alike: the time to live begins at etcd
-    /// after the sending.
+    /// The time until which it is alive for certain, with a margin for clocks of different rates.
     #[must_use]
     pub fn sure_until(&self) -> Instant {
-        self.renewed + self.ttl
+        self.renewed + held(self.ttl).expires().unwrap_or_default().since(Timestamp::ZERO)
     }
+}
+
+/// A lease that was renewed at time zero.
+fn held(ttl: Duration) -> HeldLease {
+    let mut held = HeldLease::new();
+    held.on_answer(Timestamp::ZERO, ttl);
+    held
 }
 
 /// A lease that is kept alive until the session is dropped or ended.
@@ -64,7 +71,7 @@ enum End {
 }
 
 impl Session {
-    /// A session whose lease lives `ttl` without a renewal: whole seconds, at least 2 at etcd.
+    /// A session with a lease that lives `ttl` without a renewal: whole seconds, at least 2 at etcd.
     ///
     /// # Panics
     /// Outside of a runtime of Tokio, as [`tokio::spawn`] does.
@@ -142,7 +149,7 @@ async fn renew(
     lease: &watch::Sender<Option<Lease>>,
     backoff: &mut Backoff,
 ) -> End {
-    let every = ttl / RENEWALS;
+    let every = held(ttl).renew_at().unwrap_or_default().since(Timestamp::ZERO);
     let renewal = LeaseKeepAliveRequest { id };
     let mut sent = Instant::now();
     let opened = Stream::<_, LeaseKeepAliveResponse>::open(client, LEASE_KEEP_ALIVE, renewal, every);

@@ -96,7 +96,7 @@ mod tests {
         let now = Instant::now();
         let (held, mut view) = (Lease { id: 3, ttl: TTL, renewed: now }, view(OnSplit::Keep));
         let own = records(OWN, 40, 3);
-        let ours = Ownership::Ours { epoch: FIRST_EPOCH + 40, until: Some(now + TTL), address: OWN.into() };
+        let ours = Ownership::Ours { epoch: FIRST_EPOCH + 40, until: Some(held.sure_until()), address: OWN.into() };
         let owners = view.owners(&own, Some(held), now);
         assert_eq!((&owners[7], &owners[8]), (&ours, &Ownership::Unknown));
         // etcd is lost: the record and the lease stay as they were.
@@ -125,8 +125,8 @@ mod tests {
         let (held, mut view) = (Lease { id: 3, ttl: TTL, renewed: now }, view(OnSplit::Expire));
         let own = records(OWN, 40, 3);
         assert_ne!(view.owners(&own, Some(held), now)[7], Ownership::Unknown);
-        assert_eq!(View::timeout(Some(held), now), Some(now + TTL));
-        assert_eq!(view.owners(&own, Some(held), now + TTL)[7], Ownership::Unknown);
+        assert_eq!(View::timeout(Some(held), now), Some(held.sure_until()));
+        assert_eq!(view.owners(&own, Some(held), held.sure_until())[7], Ownership::Unknown);
         let renewed = Lease { renewed: now + TTL, ..held };
         assert_ne!(view.owners(&own, Some(renewed), now + TTL)[7], Ownership::Unknown);
     }
