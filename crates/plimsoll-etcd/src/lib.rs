@@ -35,6 +35,7 @@ pub use config::{Credentials, DEFAULT_PREFIX, EtcdConfig, InvalidConfig};
 pub use error::EtcdError;
 pub use mirror::{Event, Mirror, Update};
 pub use reach::Reach;
+pub use rng::rng;
 pub use session::{Lease, Session};
 pub use settings::read_password;
 pub use txn::{Condition, Txn, TxnResult};

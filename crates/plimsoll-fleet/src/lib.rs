@@ -23,7 +23,6 @@ mod record;
 mod refusals;
 mod registration;
 mod registry;
-mod rng;
 
 pub use index::Index;
 pub use layout::{InvalidName, MAX_NAME, Name};

@@ -1,14 +1,13 @@
 //! A client in its group: a key that says that it is live, and its index.
 
 use plimsoll_core::fleet::Holes;
-use plimsoll_etcd::{Client, EtcdError, Session};
+use plimsoll_etcd::{Client, EtcdError, Session, rng};
 use rand_core::Rng as _;
 use tokio::sync::watch;
 
 use crate::kept::{Held, KeptKey};
 use crate::layout::{self, MEMBERS, NUMBERS, Name};
 use crate::numbered::{NumberKeys, Numbered};
-use crate::rng::rng;
 
 /// A live client of a group, until it is ended or dropped; then its lease ends it.
 #[derive(Debug)]

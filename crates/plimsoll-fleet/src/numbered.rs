@@ -11,7 +11,7 @@ use plimsoll_core::fleet::{
     Expect, Holes, Members, NumberOperation, NumberOutcome, NumberRecord, Numbers, NumbersConfig, OwnRecord,
     TrustConfig,
 };
-use plimsoll_etcd::{Client, Condition, Event, Mirror, Record, Txn, Update};
+use plimsoll_etcd::{Client, Condition, Event, Mirror, Record, Txn, Update, rng};
 use rand_pcg::Pcg64Mcg;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,7 +22,6 @@ use crate::kept::Held;
 use crate::layout::{self, Name};
 use crate::lease::LEASE;
 use crate::refusals::Refusals;
-use crate::rng::rng;
 
 /// Changes gather for so long: a fleet that starts makes thousands.
 const GATHER: Duration = Duration::from_millis(100);

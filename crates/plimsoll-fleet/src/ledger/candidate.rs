@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use plimsoll::client::Cluster;
 use plimsoll::discover::Freshness;
-use plimsoll_etcd::{Backoff, Client, Condition, Mirror, Record, Txn, Update};
+use plimsoll_etcd::{Backoff, Client, Condition, Mirror, Record, Txn, Update, rng};
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 use tokio::sync::watch;
@@ -22,7 +22,6 @@ use super::leader::Leader;
 use crate::kept::Held;
 use crate::layout::{LEADER, Name};
 use crate::refusals::Refusals;
-use crate::rng::rng;
 
 /// Time between two looks at a source that has not listed backends.
 const LOOK: Duration = Duration::from_secs(1);
