@@ -89,7 +89,7 @@ def test_command_that_ends_alone_leaves_the_process_to_the_lease(fleet: Fleet, e
         (["--etcd", "https://127.0.0.1:2379"], "--etcd"),
         (["--etcd-user", "u", "--etcd-password-file", "/nonexistent"], "--etcd-password-file: /nonexistent cannot be read: No such file"),
         (["--etcd-user", "u"], "--etcd-password-file"),
-        (["--etcd-tls-ca", "/nonexistent"], "--etcd-tls"),
+        (["--etcd-tls-ca", "/nonexistent"], "--etcd-tls-ca: "),
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str], message: str) -> None:

@@ -31,6 +31,7 @@ mod register;
 mod signals;
 mod sim;
 mod tap;
+mod tls_files;
 mod top;
 mod units;
 mod watched;

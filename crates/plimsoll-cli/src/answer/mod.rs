@@ -9,23 +9,18 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::RwLock;
 use plimsoll::probe::{Keyring, QueryLimits, Responder, ResponderSettings, ServerState, Subject};
 use plimsoll_core::LoadReport;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::errln;
-use crate::watched::{Checks, ProcessState, ReadyUrl};
+use crate::watched::{self, ProcessState};
 use crate::{probe_keys, signals, units};
 
 use load::GroupLoad;
-
-/// Interval of the checks whether an ending process still accepts connections.
-const END_EVERY: Duration = Duration::from_millis(100);
 
 /// Arguments of `plimsoll answer`.
 #[derive(Debug, clap::Args)]
@@ -43,15 +38,8 @@ pub(crate) struct Args {
     /// TCP address of the process, as IP:PORT or :PORT; UDP is answered there; may be repeated
     #[arg(long = "for", value_name = "ADDR", value_parser = address, required = true)]
     addresses: Vec<SocketAddr>,
-    /// Readiness URL: 2xx means ready, 503 lame duck [default: a TCP connection means ready]
-    #[arg(long, value_name = "URL")]
-    ready: Option<ReadyUrl>,
-    /// Time between two checks
-    #[arg(long, value_name = "D", value_parser = units::positive_duration, default_value = "1s")]
-    interval: Duration,
-    /// Longest wait for a check
-    #[arg(long, value_name = "D", value_parser = units::positive_duration, default_value = "1s")]
-    timeout: Duration,
+    #[command(flatten)]
+    watched: watched::Args,
     /// Folder of the control group (version 2) of the process: its CPU usage is the load
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
@@ -60,12 +48,6 @@ pub(crate) struct Args {
     cpus: Option<f64>,
     #[command(flatten)]
     probe_keys: probe_keys::Args,
-    /// Least time as a lame duck after SIGTERM
-    #[arg(long, value_name = "D", value_parser = units::duration, default_value = "1s")]
-    announce: Duration,
-    /// Longest time as a lame duck after SIGTERM
-    #[arg(long, value_name = "D", value_parser = units::duration, default_value = "30s")]
-    drain: Duration,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -151,7 +133,7 @@ fn name(state: ServerState) -> &'static str {
 async fn serve(args: &Args, keyring: Keyring) -> Outcome {
     let load = args.cgroup.clone().map(|folder| GroupLoad::new(folder, args.cpus)).transpose();
     let mut load = load.map_err(|reason| Problem::Failed(anyhow::anyhow!("--cgroup: {reason}")))?;
-    let checks = Checks::new(&args.addresses, args.ready.clone(), args.timeout);
+    let checks = args.watched.checks(&args.addresses);
     let mut answers = Answers::start(args, keyring)?;
     for address in answers.responder.addresses() {
         // Scripts wait for these lines: they are no log lines.
@@ -159,8 +141,7 @@ async fn serve(args: &Args, keyring: Keyring) -> Outcome {
     }
 
     let mut ending = pin!(signals::ending());
-    let mut ticks = interval(args.interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = args.watched.ticks();
     loop {
         let outcome = tokio::select! {
             biased;
@@ -172,22 +153,6 @@ async fn serve(args: &Args, keyring: Keyring) -> Outcome {
     }
     answers.process.end();
     answers.publish(None);
-    wait_for_end(args, &checks).await;
+    args.watched.wait_for_end(&checks).await;
     Ok(Verdict::Good)
-}
-
-/// Waits until every client with a lease had time to acknowledge, and the process has ended.
-async fn wait_for_end(args: &Args, checks: &Checks) {
-    let refused = async {
-        sleep(args.announce).await;
-        while !checks.is_refused().await {
-            sleep(END_EVERY).await;
-        }
-    };
-    tokio::select! {
-        () = signals::ending() => tracing::info!("second signal, the process may still run: clients will check it"),
-        refused = timeout(args.drain, refused) => if refused.is_err() {
-            tracing::warn!("drain is over, the process may still run: clients will check it");
-        },
-    }
 }

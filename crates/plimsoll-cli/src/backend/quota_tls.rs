@@ -1,9 +1,8 @@
 //! TLS with the quota server, by files.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use plimsoll::tls::{Identity, TlsConfig, Trust, file};
+use crate::tls_files::TlsFiles;
 
 /// Files for TLS with the quota server.
 #[derive(Clone, Debug, clap::Args)]
@@ -20,29 +19,9 @@ pub(super) struct Args {
     quota_tls_key: Option<PathBuf>,
 }
 
-/// All three files.
-#[derive(Debug)]
-pub(super) struct Files {
-    ca: PathBuf,
-    certificate: PathBuf,
-    key: PathBuf,
-}
-
 impl Args {
     /// The files; `None`: in plain text.
-    pub(super) fn files(self) -> Option<Files> {
-        Some(Files { ca: self.quota_tls_ca?, certificate: self.quota_tls_cert?, key: self.quota_tls_key? })
-    }
-}
-
-impl Files {
-    /// The content of the files now.
-    pub(super) fn read(&self) -> Result<TlsConfig, String> {
-        let with = |path: &Path, error: &dyn std::error::Error| format!("{} {error}", path.display());
-        let roots = file::authorities(&self.ca).map_err(|error| with(&self.ca, &error))?;
-        let chain = file::certificates(&self.certificate).map_err(|error| with(&self.certificate, &error))?;
-        let key = file::private_key(&self.key).map_err(|error| with(&self.key, &error))?;
-        let identity = Identity::new(chain, key).map_err(|error| with(&self.key, &error))?;
-        Ok(TlsConfig::new(Trust::Authorities(Arc::new(roots)), Some(identity), None))
+    pub(super) fn files(self) -> Option<TlsFiles> {
+        Some(TlsFiles { ca: self.quota_tls_ca?, identity: self.quota_tls_cert.zip(self.quota_tls_key) })
     }
 }

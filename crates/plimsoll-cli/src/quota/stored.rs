@@ -5,12 +5,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use plimsoll_etcd::{Client, EtcdConfig};
 use plimsoll_quota::config::{Config, ServiceConfig};
 use plimsoll_quota::fleet::{Author, Change, Stored, StoredError};
 use serde_json::json;
 use similar::TextDiff;
 
+use crate::etcd_args;
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
 
@@ -32,11 +32,10 @@ pub(super) enum Command {
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Etcd {
     /// Config file of a quota server: its table `etcd`
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "etcd")]
     config: Option<PathBuf>,
-    /// Endpoint of an etcd without users and TLS; may be repeated
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "config")]
-    etcd: Vec<String>,
+    #[command(flatten)]
+    named: etcd_args::Args,
 }
 
 /// Arguments of `plimsoll quota set`.
@@ -115,13 +114,12 @@ impl Etcd {
             };
             return Ok(Opened { stored: Stored::new(client?), has_tls: Some(config.tls().is_some()) });
         }
-        if self.etcd.is_empty() {
+        if !self.named.is_named() {
             return Err(Problem::usage(
                 "no etcd is named\n  help: name the file of a quota server with -c FILE, or --etcd HOST:PORT",
             ));
         }
-        let config = EtcdConfig::new(&self.etcd).map_err(|error| Problem::Usage(format!("--etcd: {error}")))?;
-        Ok(Opened { stored: Stored::new(Client::new(config)), has_tls: None })
+        Ok(Opened { stored: Stored::new(self.named.client()?), has_tls: None })
     }
 }
 

@@ -8,24 +8,19 @@ mod pid;
 
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::time::Duration;
 
 use plimsoll::discover::{Endpoint, Readiness};
 use plimsoll::probe::ServerState;
 use plimsoll_core::{Speed, Weight};
 use plimsoll_etcd::Session;
 use plimsoll_fleet::{LEASE, MAX_LABEL, Name, Registration};
-use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::errln;
-use crate::watched::{Checks, ProcessState, ReadyUrl};
-use crate::{etcd_args, signals, units};
+use crate::watched::{self, ProcessState};
+use crate::{etcd_args, signals};
 
 use pid::Process;
-
-/// Interval of the checks whether an ending process still accepts connections.
-const END_EVERY: Duration = Duration::from_millis(100);
 
 /// Arguments of `plimsoll register`.
 #[derive(Debug, clap::Args)]
@@ -54,15 +49,8 @@ pub(crate) struct Args {
     /// Process id: its end removes the backend at once
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// Readiness URL: 2xx means ready, 503 draining [default: a TCP connection means ready]
-    #[arg(long, value_name = "URL")]
-    ready: Option<ReadyUrl>,
-    /// Time between two checks
-    #[arg(long, value_name = "D", value_parser = units::positive_duration, default_value = "1s")]
-    interval: Duration,
-    /// Longest wait for a check
-    #[arg(long, value_name = "D", value_parser = units::positive_duration, default_value = "1s")]
-    timeout: Duration,
+    #[command(flatten)]
+    watched: watched::Args,
     /// Capacity relative to the other backends
     #[arg(long, value_name = "F", value_parser = weight, default_value = "1")]
     weight: Weight,
@@ -78,12 +66,6 @@ pub(crate) struct Args {
     /// Take a slot too: a number among the backends, for subset algorithms that need one
     #[arg(long)]
     slot: bool,
-    /// Least time as draining after SIGTERM
-    #[arg(long, value_name = "D", value_parser = units::duration, default_value = "1s")]
-    announce: Duration,
-    /// Longest time as draining after SIGTERM
-    #[arg(long, value_name = "D", value_parser = units::duration, default_value = "30s")]
-    drain: Duration,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -114,6 +96,9 @@ fn speed(text: &str) -> Result<Speed, String> {
 
 /// Registers until SIGTERM and the end of the process.
 pub(crate) fn run(args: &Args) -> Outcome {
+    if !args.etcd.is_named() {
+        return Err(Problem::usage("no etcd is named\n  help: name it with --etcd HOST:PORT"));
+    }
     let client = args.etcd.client()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -140,7 +125,7 @@ fn endpoint(args: &Args) -> Endpoint {
 }
 
 async fn serve(args: &Args, process: Option<Process>, registration: Registration) {
-    let checks = Checks::new(&[args.address], args.ready.clone(), args.timeout);
+    let checks = args.watched.checks(&[args.address]);
     let mut state = ProcessState::new();
     let mut ended = pin!(async {
         match &process {
@@ -149,8 +134,7 @@ async fn serve(args: &Args, process: Option<Process>, registration: Registration
         }
     });
     let mut ending = pin!(signals::ending());
-    let mut ticks = interval(args.interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = args.watched.ticks();
     let mut is_registered = false;
     loop {
         tokio::select! {
@@ -173,17 +157,9 @@ async fn serve(args: &Args, process: Option<Process>, registration: Registration
     }
     state.end();
     publish(&registration, state.get());
-    let refused = async {
-        sleep(args.announce).await;
-        while !checks.is_refused().await {
-            sleep(END_EVERY).await;
-        }
-    };
     tokio::select! {
-        () = signals::ending() => tracing::info!("second signal, the process may still run"),
-        () = refused => {}
+        () = args.watched.wait_for_end(&checks) => {}
         () = &mut ended => {}
-        () = sleep(args.drain) => tracing::warn!("drain is over, the process may still run"),
     }
 }
 
