@@ -3,7 +3,7 @@
 use plimsoll::client::{Cluster, Coordination};
 use tokio::task::JoinHandle;
 
-use crate::numbered::Numbered;
+use crate::held_number::HeldNumber;
 
 /// Keeps the index of a cluster's client that of a group, until it is dropped. The last one stays then.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct Index(JoinHandle<()>);
 impl Index {
     /// Has `cluster` take the number, as it changes.
     #[must_use]
-    pub fn follow(numbered: &Numbered, cluster: &Cluster) -> Self {
+    pub fn follow(numbered: &HeldNumber, cluster: &Cluster) -> Self {
         let (mut number, cluster) = (numbered.number(), cluster.clone());
         Self(tokio::spawn(async move {
             loop {

@@ -12,24 +12,24 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod held_number;
 mod index;
 mod kept;
 mod layout;
 mod lease;
 mod ledger;
 mod member;
-mod numbered;
 mod record;
 mod refusals;
 mod registration;
 mod registry;
 
+pub use held_number::HeldNumber;
 pub use index::Index;
 pub use layout::{InvalidName, MAX_NAME, Name};
 pub use lease::LEASE;
 pub use ledger::{Ledger, LedgerConfig};
 pub use member::Member;
-pub use numbered::Numbered;
 pub use record::{MAX_LABEL, RecordError};
 pub use registration::Registration;
 pub use registry::Registry;

@@ -5,9 +5,9 @@ use plimsoll_etcd::{Client, EtcdError, Session, rng};
 use rand_core::Rng as _;
 use tokio::sync::watch;
 
+use crate::held_number::{HeldNumber, NumberKeys};
 use crate::kept::{Held, KeptKey};
 use crate::layout::{self, MEMBERS, NUMBERS, Name};
-use crate::numbered::{NumberKeys, Numbered};
 
 /// A live client of a group, until it is ended or dropped; then its lease ends it.
 #[derive(Debug)]
@@ -52,9 +52,9 @@ impl Member {
 
     /// Takes an index among the clients of the group: 0, 1, 2 ..., the same again after a restart.
     #[must_use]
-    pub fn index(&self) -> Numbered {
+    pub fn index(&self) -> HeldNumber {
         let keys = NumberKeys { folder: layout::clients(&self.group), members: MEMBERS, numbers: NUMBERS };
-        Numbered::start(&self.client, keys, &self.id, Holes::Closed, self.key.held())
+        HeldNumber::start(&self.client, keys, &self.id, Holes::Closed, self.key.held())
     }
 
     /// Leaves the group.

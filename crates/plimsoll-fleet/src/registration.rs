@@ -7,9 +7,9 @@ use plimsoll_core::fleet::Holes;
 use plimsoll_etcd::{Client, EtcdError, Session};
 use tokio::sync::watch;
 
+use crate::held_number::{HeldNumber, NumberKeys};
 use crate::kept::KeptKey;
 use crate::layout::{self, BACKENDS, Name, SLOTS};
-use crate::numbered::{NumberKeys, Numbered};
 use crate::record;
 
 /// A backend in the registry, until it is ended or dropped; then its lease ends it.
@@ -20,7 +20,7 @@ pub struct Registration {
     instance: Name,
     key: KeptKey,
     endpoint: Mutex<Endpoint>,
-    slot: Option<Numbered>,
+    slot: Option<HeldNumber>,
 }
 
 impl Registration {
@@ -44,7 +44,7 @@ impl Registration {
     #[must_use]
     pub fn with_slot(mut self) -> Self {
         let keys = NumberKeys { folder: layout::service(&self.service), members: BACKENDS, numbers: SLOTS };
-        self.slot = Some(Numbered::start(&self.client, keys, &self.instance, Holes::Kept, self.key.held()));
+        self.slot = Some(HeldNumber::start(&self.client, keys, &self.instance, Holes::Kept, self.key.held()));
         self
     }
 
@@ -64,7 +64,7 @@ impl Registration {
     /// The slot, as it changes; `None` before the first one, or without [`Self::with_slot`].
     #[must_use]
     pub fn slot(&self) -> Option<watch::Receiver<Option<u32>>> {
-        self.slot.as_ref().map(Numbered::number)
+        self.slot.as_ref().map(HeldNumber::number)
     }
 
     /// Keeps the readiness that of a server: starting, ready, and draining as a lame duck. Ends the

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use plimsoll::client::Cluster;
 use plimsoll_core::subset::Algorithm;
 use plimsoll_etcd::Session;
-use plimsoll_fleet::{Index, LEASE, Ledger, LedgerConfig, Member, Name, Numbered};
+use plimsoll_fleet::{HeldNumber, Index, LEASE, Ledger, LedgerConfig, Member, Name};
 
 use crate::config::{Config, Coordinated, FleetMember};
 
@@ -22,7 +22,7 @@ struct Joined {
     session: Session,
     member: Member,
     /// Taken with the first cluster that needs it.
-    index: Option<Numbered>,
+    index: Option<HeldNumber>,
     clusters: BTreeMap<String, (Coordinated, Part)>,
 }
 

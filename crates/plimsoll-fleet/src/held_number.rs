@@ -39,12 +39,12 @@ pub(crate) struct NumberKeys {
 
 /// The number of a member, until it is dropped. The record stays for its return.
 #[derive(Debug)]
-pub struct Numbered {
+pub struct HeldNumber {
     number: watch::Receiver<Option<u32>>,
     task: JoinHandle<()>,
 }
 
-impl Numbered {
+impl HeldNumber {
     /// Takes a number for the member `id`, whose key is `held`.
     pub(crate) fn start(
         client: &Client,
@@ -75,7 +75,7 @@ impl Numbered {
     }
 }
 
-impl Drop for Numbered {
+impl Drop for HeldNumber {
     fn drop(&mut self) {
         self.task.abort();
     }
