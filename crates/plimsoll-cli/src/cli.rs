@@ -64,7 +64,7 @@ enum Command {
     Backend(backend::Args),
     /// Answer probes by UDP for any process: its state, its lame duck, its load
     Answer(answer::Args),
-    /// Keep a process in the fleet's registry in etcd, whatever its language
+    /// Keep a process in the fleet's registry in etcd, in any language
     Register(Box<register::Args>),
     /// Send open-loop or closed-loop load; its latency is free of coordinated omission
     Load(load::Args),

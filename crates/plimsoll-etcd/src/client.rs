@@ -27,7 +27,7 @@ use crate::reach::Reach;
 use crate::token::{Token, Tokens, with_leader};
 use crate::txn::{Txn, TxnResult};
 
-/// Endpoints at which one request is made.
+/// Endpoints for one request.
 const MAX_ATTEMPTS: usize = 3;
 /// Records of one page of a list.
 const PAGE: i64 = 1_000;
@@ -43,7 +43,7 @@ pub struct Record {
     pub key: String,
     /// The value.
     pub value: Vec<u8>,
-    /// The revision of the store at which the key came to be.
+    /// The revision of the creation of the key.
     pub create_revision: i64,
     /// The revision of the last change.
     pub mod_revision: i64,

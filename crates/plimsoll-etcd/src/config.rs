@@ -27,7 +27,7 @@ impl fmt::Debug for Credentials {
 
 pub(crate) type Source<T> = Arc<dyn Fn() -> Result<T, String> + Send + Sync>;
 
-/// Where a client connects, and as whom.
+/// The endpoints of a client, and its identity there.
 #[derive(Clone)]
 pub struct EtcdConfig {
     pub(crate) endpoints: Vec<Authority>,

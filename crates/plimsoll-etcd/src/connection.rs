@@ -38,7 +38,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) const MAX_MESSAGE: usize = 32 << 20;
 
 /// Bytes of one stream, and of all, that wait unread. More than all streams of a client need, so that
-/// one whose reader is slow does not stop the others.
+/// one with a slow reader does not stop the others.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
@@ -127,7 +127,7 @@ impl Connection {
         Ok(answer.into_inner())
     }
 
-    /// A stream of requests and one of answers, whose head is there within a time.
+    /// A stream of requests and one of answers. The head of the answers must come within a time.
     pub(crate) async fn streaming<Q, A>(
         &self,
         path: PathAndQuery,

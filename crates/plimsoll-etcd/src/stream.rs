@@ -29,8 +29,8 @@ where
     Q: Message + 'static,
     A: Message + Default + 'static,
 {
-    /// A stream whose first request is this, and the head of whose answer is there within a time. etcd
-    /// sends it with its first answer.
+    /// A stream with this first request. The head of the answer must come within a time: etcd sends it
+    /// with its first answer.
     pub(crate) async fn open(
         client: &Client,
         path: &'static str,

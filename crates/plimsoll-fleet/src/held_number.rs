@@ -1,7 +1,7 @@
 //! The number of a member: the operations of [`Numbers`] as transactions.
 //!
-//! Each transaction compares exactly what the machine expects, and that the member's own key has its
-//! lease. So a late view loses a race, and never gives two live members one number.
+//! Each transaction compares the records that the machine expects, and the lease of the member's own
+//! key. So a late view loses a race, and never gives two live members one number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::layout::{self, Name};
 use crate::lease::LEASE;
 use crate::refusals::Refusals;
 
-/// Changes gather for so long: a fleet that starts makes thousands.
+/// Time for changes to gather: a fleet that starts makes thousands.
 const GATHER: Duration = Duration::from_millis(100);
 
 /// Where members and numbers are.
@@ -45,7 +45,7 @@ pub struct HeldNumber {
 }
 
 impl HeldNumber {
-    /// Takes a number for the member `id`, whose key is `held`.
+    /// Takes a number for the member `id` with the key `held`.
     pub(crate) fn start(
         client: &Client,
         keys: NumberKeys,

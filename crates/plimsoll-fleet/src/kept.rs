@@ -95,7 +95,7 @@ enum Written {
     Taken,
 }
 
-/// Who has the key.
+/// The holder of the key.
 enum Found {
     /// This process, by this lease.
     Own,
@@ -159,7 +159,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the key, from whomever it is taken if `is_first`.
+    /// Writes the key; if `is_first`, over any holder.
     async fn write(&self, lease: Lease, value: Vec<u8>, is_first: bool) -> Result<Written, EtcdError> {
         let condition = if is_first {
             None

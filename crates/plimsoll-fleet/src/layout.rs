@@ -9,7 +9,7 @@
 //! ledger/S/G/of/CLIENT           the client's backends
 //! ```
 //!
-//! Numbers and assignments have no lease: they outlive an outage in which all leases expire, and each
+//! Numbers and assignments have no lease. They outlive an outage that ends all leases, and each
 //! process finds its own again.
 
 use std::fmt;

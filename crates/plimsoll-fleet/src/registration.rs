@@ -25,7 +25,7 @@ pub struct Registration {
 
 impl Registration {
     /// Registers `endpoint` as a backend of `service`. A later process with this instance name replaces
-    /// it. Its readiness is what clients go by: change it with [`Self::set`].
+    /// it. Clients go by its readiness: change it with [`Self::set`].
     #[must_use]
     pub fn start(client: &Client, session: &Session, service: &Name, instance: &Name, endpoint: Endpoint) -> Self {
         let key = format!("{}{}{BACKENDS}{instance}", client.prefix(), layout::service(service));

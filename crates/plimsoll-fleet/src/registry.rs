@@ -1,8 +1,8 @@
 //! The registry of a service as a source of backends.
 //!
-//! It lists the backends whose records are there, and those whose disappearance is not believed yet
-//! (`plimsoll_core::fleet::trust`). A record that is none of a backend is skipped, or its last good
-//! value stays: one faulty process must not take the others from the list.
+//! It lists the backends with a record, and those with a removal that is not believed yet
+//! (`plimsoll_core::fleet::trust`). A malformed record is skipped, or its last good value stays: one
+//! faulty process must not take the others from the list.
 //!
 //! A backend's slot is its ordinal.
 
@@ -78,10 +78,7 @@ impl Discover for Registry {
             };
             let now = self.clock.now();
             match update {
-                Update::Listed => {
-                    self.view.members.on_contact(now);
-                    self.view.set(now, self.mirror.records());
-                }
+                Update::Listed => self.view.set(now, self.mirror.records()),
                 Update::Events(events) => {
                     self.view.members.on_contact(now);
                     for event in events {

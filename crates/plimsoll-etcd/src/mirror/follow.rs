@@ -27,7 +27,7 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Time that a message waits for the user of a mirror.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is known of the store.
+/// Facts known about the store.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// All changes up to this revision have been passed on.

@@ -7,7 +7,7 @@
 //! contact       a question every 2 s that etcd answers on an idle watch; 4.5 s of silence: broke
 //! ```
 //!
-//! A watch that is silent because nothing changes looks like one whose server is gone. So each answer
+//! A watch without changes looks like one without a server. So each answer
 //! counts as a contact, and the users of a mirror judge removals by the time of the last one
 //! ([`plimsoll_core`]'s `fleet::trust`).
 

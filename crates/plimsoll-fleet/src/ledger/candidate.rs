@@ -36,7 +36,7 @@ pub(super) struct Candidate {
     pub(super) folder: String,
     pub(super) config: LedgerConfig,
     pub(super) cluster: Cluster,
-    /// Whether it leads, for those who look.
+    /// Whether it leads, for readers outside the task.
     pub(super) leads: Arc<AtomicBool>,
 }
 
@@ -79,8 +79,8 @@ impl Candidate {
         }
     }
 
-    /// Waits until nobody leads, and wants to. Returns the revision at which this client's key of the
-    /// leader came to be; `None`: it did not win.
+    /// Waits until nobody leads, and wants to. Returns the revision of the creation of its leader key;
+    /// `None`: it did not win.
     async fn win(
         &self,
         mirror: &mut Mirror,
@@ -133,7 +133,7 @@ impl Candidate {
         format!("{}{}{LEADER}", self.client.prefix(), self.folder)
     }
 
-    /// Returns the revision at which this client's key of the leader came to be; `None`: it did not win.
+    /// Returns the revision of the creation of its leader key; `None`: it did not win.
     async fn elect(&self, held: Held, refusals: &mut Refusals) -> Option<i64> {
         let key = self.key();
         let txn = Txn::new().when(Condition::absent(&key)).put(&key, self.id.as_str(), Some(held.lease.id));

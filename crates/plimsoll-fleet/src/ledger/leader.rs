@@ -25,12 +25,12 @@ use crate::layout::{self, MEMBERS, Name, OF};
 use crate::lease::LEASE;
 use crate::refusals::Refusals;
 
-/// Changes gather for so long: clients and backends that start or end together are one event.
+/// Time for changes to gather: clients and backends that start or end together are one event.
 const GATHER: Duration = Duration::from_millis(200);
 /// Time between two looks at the assignments in the store: 10,000 are a megabyte.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// A leader, by the revision at which its key came to be.
+/// A leader, by the revision of the creation of its key.
 pub(super) struct Leader<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) revision: i64,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The decisions are those of [`Assignments`](plimsoll_core::fleet::Assignments). Each write compares
-//! the revision at which the leader's key came to be, so a leader that was replaced writes nothing.
+//! the revision of the creation of the leader key, so a leader that was replaced writes nothing.
 //! Backends are those of the leader's source, without its changes by hand.
 
 mod assignment;

@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 
 use plimsoll::client::SubsetChoice;
 use plimsoll_config::table;
+use plimsoll_core::subset::{Algorithm, Backend, Client, SubsetConfig};
 
 use super::etcd::FleetName;
-use plimsoll_core::subset::{Algorithm, Backend, Client, SubsetConfig};
 
 table! {
     /// This proxy's identity among the clients of its backends.

@@ -1,4 +1,4 @@
-//! The leader's part of `ledger`: which assignments to write to the store, in which order.
+//! The leader's part of `ledger`: the assignments to write to the store, and their order.
 //!
 //! Any client may lead: the one that holds the leader key. It reads all assignments once, computes
 //! with a [`Ledger`], and writes the differences. Each write compares the revision of the leader
@@ -107,7 +107,7 @@ pub enum AssignmentWrite {
 }
 
 impl AssignmentWrite {
-    /// The client whose assignment it is.
+    /// The client of the assignment.
     #[must_use]
     pub fn client(&self) -> &str {
         match self {
@@ -134,7 +134,7 @@ pub struct Assignments {
     listed: BTreeMap<String, (u32, Weight)>,
     /// The assignments in the store.
     written: BTreeMap<String, BTreeSet<String>>,
-    /// Clients whose assignment in the store may differ from the desired one.
+    /// Clients with an assignment in the store that may differ from the desired one.
     dirty: BTreeSet<String>,
     /// The end of `settle`, of clients that have added backends.
     settling: BTreeMap<String, Timestamp>,
@@ -222,8 +222,8 @@ impl Assignments {
         self.mark(&changes);
     }
 
-    /// The assignments in the store, read after a batch whose end is unknown, or to find what
-    /// somebody else wrote. There is no batch in flight any more. Returns whether they differ from
+    /// The assignments in the store, read after a batch with an unknown outcome, or to find the
+    /// writes of a stranger. There is no batch in flight any more. Returns whether they differ from
     /// the known ones.
     pub fn set_written(&mut self, written: BTreeMap<String, BTreeSet<String>>) -> bool {
         self.dirty.extend(self.clients.names().cloned());
@@ -291,7 +291,7 @@ impl Assignments {
         Some(keys.into_iter().filter_map(|key| self.backends.name(key)).cloned().collect())
     }
 
-    /// Number of clients whose assignment is not known to be in the store.
+    /// Number of clients with an assignment that is not known to be in the store.
     #[must_use]
     pub fn unwritten(&self) -> usize {
         let in_flight = self.in_flight.iter().flatten().map(AssignmentWrite::client);

@@ -3,7 +3,7 @@
 //! The number of a name is its hash. Two names with one hash are not told apart by a ledger, and
 //! one of them would get no assignment. With 10,000 names of 64 bits the chance is 3·10⁻¹²; but
 //! names come from strangers, and XXH64 is no defence against one who looks for a collision. So a
-//! name whose number is taken gets the next one of a fixed row.
+//! name with a taken number gets the next one of a fixed row.
 //!
 //! A new leader may then number the two names the other way round. Assignments are restored by
 //! name, so this changes the order among equals of one client and moves nothing.

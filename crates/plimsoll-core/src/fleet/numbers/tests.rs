@@ -19,7 +19,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Numbers with their holders, of which those in `live` are, in contact for a minute.
+    /// Numbers with their holders, after a minute of contact. Those in `live` are live.
     fn new(records: &[(u32, &str)], live: &[&str]) -> Self {
         let record = |(number, id): &(u32, &str)| {
             (*number, NumberRecord { id: id.to_string(), mod_revision: 100 + u64::from(*number) })
