@@ -11,11 +11,8 @@ from harness.process import wait_until
 
 @pytest.fixture(params=VERSIONS)
 def etcd(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path, members=3, version=request.param)
-    try:
-        yield etcd.start()
-    finally:
-        etcd.stop()
+    with Etcd(tmp_path, members=3, version=request.param) as etcd:
+        yield etcd
 
 
 def test_store_tells_its_whole_history(etcd: Etcd) -> None:

@@ -39,11 +39,8 @@ ordinals = true
 
 @pytest.fixture
 def etcd(tmp_path: pathlib.Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path, members=3)
-    try:
-        yield etcd.start()
-    finally:
-        etcd.stop()
+    with Etcd(tmp_path, members=3) as etcd:
+        yield etcd
 
 
 class Faults:

@@ -18,11 +18,8 @@ LOOK_SECONDS = 30
 
 @pytest.fixture
 def etcd(tmp_path: pathlib.Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path)
-    try:
-        yield etcd.start()
-    finally:
-        etcd.stop()
+    with Etcd(tmp_path) as etcd:
+        yield etcd
 
 
 @pytest.mark.timeout(180)

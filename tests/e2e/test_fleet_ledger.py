@@ -28,11 +28,8 @@ DISTRUST_SECONDS = 21
 
 @pytest.fixture
 def etcd(tmp_path: pathlib.Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path, members=3, version=os.environ.get("PLIMSOLL_ETCD_VERSION", "3.5"))
-    try:
-        yield etcd.start()
-    finally:
-        etcd.stop()
+    with Etcd(tmp_path, members=3, version=os.environ.get("PLIMSOLL_ETCD_VERSION", "3.5")) as etcd:
+        yield etcd
 
 
 @pytest.mark.timeout(int(300 + OUTAGE_SECONDS))

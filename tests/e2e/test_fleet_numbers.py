@@ -19,11 +19,8 @@ PROXIES = [f"p{number}" for number in range(5)]
 
 @pytest.fixture
 def etcd(tmp_path: pathlib.Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path)
-    try:
-        yield etcd.start()
-    finally:
-        etcd.stop()
+    with Etcd(tmp_path) as etcd:
+        yield etcd
 
 
 @pytest.mark.timeout(240)

@@ -19,11 +19,8 @@ OUTAGE_SECONDS = float(os.environ.get("PLIMSOLL_OUTAGE_SECONDS", "15"))
 
 @pytest.fixture
 def etcd(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path, members=3, version=request.param)
-    try:
-        yield etcd.start()
-    finally:
-        etcd.stop()
+    with Etcd(tmp_path, members=3, version=request.param) as etcd:
+        yield etcd
 
 
 def pause(etcd: Etcd) -> None:

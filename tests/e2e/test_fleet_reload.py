@@ -5,6 +5,7 @@ import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -17,11 +18,8 @@ from test_upgrade import is_running, successors, upgrade
 
 @pytest.fixture
 def etcd(tmp_path: pathlib.Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path, members=3)
-    try:
-        yield etcd.start()
-    finally:
-        etcd.stop()
+    with Etcd(tmp_path, members=3) as etcd:
+        yield etcd
 
 
 def reload(each: LoadedProxy, change: Callable[[str], str]) -> None:
@@ -48,6 +46,37 @@ def test_reloads_and_upgrades_fail_no_request(fleet: Fleet, etcd: Etcd) -> None:
             for pid in successors(each.proxy):
                 if is_running(pid):
                     os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.timeout(120)
+def test_lead_goes_to_another_when_a_reload_ends_the_ledger(fleet: Fleet, etcd: Etcd) -> None:
+    plimsoll = EtcdFleet(fleet, etcd, size=2)
+    plimsoll.add_backends(4)
+    plimsoll.add_proxies("p1", "p2", "p3")
+    plimsoll.add_load(20)
+    plimsoll.settle("started")
+    first = plimsoll.leader()
+    assert first is not None
+    others = {"p1", "p2", "p3"} - {first}
+    reload(plimsoll.proxy(first), lambda text: text.replace("subset.size = 2", 'subset.size = "off"'))
+    wait_until("another leads", lambda: plimsoll.leader() in others, 30, every=0.2)
+    assert others <= plimsoll.assignments().keys()
+    results = plimsoll.finish()
+    assert {id: failed for id, (_, failed) in results.items() if failed} == {}, results
+
+
+@pytest.mark.timeout(120)
+def test_proxy_with_an_empty_source_leaves_the_lead_to_another(fleet: Fleet, etcd: Etcd) -> None:
+    plimsoll = EtcdFleet(fleet, etcd, size=2)
+    plimsoll.add_backends(4)
+    keys = plimsoll.keys
+    plimsoll.keys = replace(keys, service="nothing-there")
+    plimsoll.add_proxies("empty")
+    plimsoll.keys = keys
+    wait_until("it is a member", lambda: "empty" in "".join(etcd.records(keys.members)))
+    plimsoll.add_proxies("p1")
+    wait_until("the one with backends leads", lambda: plimsoll.leader() == "p1", 30, every=0.2)
+    wait_until("it has its backends", lambda: len(plimsoll.assignments().get("p1", ())) == 2, 10, every=0.2)
 
 
 def check(plimsoll: EtcdFleet, etcd: Etcd, proxies: list[LoadedProxy]) -> None:

@@ -17,11 +17,8 @@ HUGE = "x" * 1_000_000
 
 @pytest.fixture
 def etcd(tmp_path: pathlib.Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path)
-    try:
-        yield etcd.start()
-    finally:
-        etcd.stop()
+    with Etcd(tmp_path) as etcd:
+        yield etcd
 
 
 def is_led(plimsoll: EtcdFleet) -> bool:

@@ -29,11 +29,8 @@ TAKEOVER_SECONDS = 20
 
 @pytest.fixture
 def etcd(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path, version=getattr(request, "param", "3.5"))
-    try:
-        yield etcd.start()
-    finally:
-        etcd.stop()
+    with Etcd(tmp_path, version=getattr(request, "param", "3.5")) as etcd:
+        yield etcd
 
 
 def limits(acme: float = LIMIT) -> str:

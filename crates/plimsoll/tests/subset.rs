@@ -246,6 +246,23 @@ async fn coordinator_moves_members_and_its_last_word_stays() {
     assert_eq!(met.len(), 6, "three indices with two backends each meet all six");
 }
 
+#[tokio::test]
+async fn own_number_wins_over_that_of_the_coordinator() {
+    let servers = servers(6).await;
+    let all: Vec<&Server> = servers.iter().collect();
+    let config = |index| {
+        let config = SubsetConfig { algorithm: Algorithm::Deterministic, size: NonZeroU32::new(2).unwrap(), seed: 0 };
+        let choice = SubsetChoice::coordinated(config, Who { id: 5, index });
+        ClusterConfig { subset: Some(choice), ..plain_config() }
+    };
+    let cluster = running(config(Some(0)), &all).await;
+    let own = members(&cluster);
+    cluster.coordinate(Coordination { index: Some(1), assigned: None });
+    assert_eq!(members(&cluster), own);
+    cluster.set_config(config(None));
+    assert!(members(&cluster).is_disjoint(&own), "without one, the number of the coordinator counts");
+}
+
 #[test]
 fn a_choice_that_lacks_what_it_needs_cannot_be_made() {
     let config = |algorithm| SubsetConfig { algorithm, size: SubsetConfig::DEFAULT_SIZE, seed: 0 };

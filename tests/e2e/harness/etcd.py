@@ -157,6 +157,12 @@ class Etcd:
             self.kill(number)
             member.channel.close()
 
+    def __enter__(self) -> "Etcd":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     # Faults.
 
     def kill(self, member: int) -> None:
