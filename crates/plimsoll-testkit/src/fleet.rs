@@ -75,6 +75,8 @@ pub enum Reports {
     Honest,
     /// As [`Reports::Honest`], with failures counted as successes.
     HidesFailures,
+    /// Utilization alone.
+    WithoutRates,
 }
 
 /// A machine to build a fleet with.
@@ -441,6 +443,9 @@ impl Backend {
                 eps: f64::from(failures) / secs,
                 ..LoadReport::default()
             };
+            if self.machine.reports == Reports::WithoutRates {
+                (self.report.qps, self.report.eps) = (0.0, 0.0);
+            }
             self.window_start = now;
         }
         self.report.lame_duck = self.machine.conduct == Conduct::LameDuck;

@@ -50,6 +50,7 @@ pub use probed::{ProbeCensus, ProbeCounts, ProbeSnapshot};
 pub use snapshot::BackendSnapshot;
 
 use crate::health::{Change, CheckOutcome, SharedFaults, State};
+use crate::pick::counted::OwnRequests;
 use crate::pick::{AnyPolicy, ProbeAnswer};
 use crate::spill::Spill;
 use crate::{BackendId, Event, LoadReport, Observe, Operation, Timestamp, Weight, rng};
@@ -373,8 +374,11 @@ impl Balancer {
     pub fn on_report(&mut self, now: Timestamp, id: BackendId, report: &LoadReport, observer: &mut impl Observe) {
         let limited = self.members.limited;
         let Some(member) = self.members.get_mut(id) else { return };
-        let failing = f64::from(member.failing(now, &limited));
-        member.capability.on_report(now, report, failing, &self.config.weighted);
+        let own = OwnRequests {
+            begun_and_ended: 2 * member.requests - u64::from(member.active),
+            failing: f64::from(member.failing(now, &limited)),
+        };
+        member.capability.on_report(now, report, &own, &self.config.weighted);
         member.report = Some((now, *report));
         if report.lame_duck {
             let change = member.health.on_lame_duck_report(now, &self.config.checks);

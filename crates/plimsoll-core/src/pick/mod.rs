@@ -27,6 +27,7 @@ use rand_core::Rng;
 use crate::Timestamp;
 
 pub(crate) mod capability;
+pub(crate) mod counted;
 pub(crate) mod errors;
 pub(crate) mod feedback;
 pub(crate) mod latency;

@@ -20,6 +20,10 @@
 //! wrong reports. Values above the bound are not remembered either ([`Weighted::update`] returns
 //! the bound).
 //!
+//! Rates that this client [counts](super::counted) are a part of those that backends report, so the
+//! two do not compare. Where a cluster has both kinds of backends, those without rates have their
+//! proportions among themselves, and together the mean of the others.
+//!
 //! The policy is `least-loaded` while fewer than two capabilities are known, while all are zero, or
 //! while their sum is not finite.
 
@@ -27,7 +31,7 @@ use alloc::vec::Vec;
 
 use rand_core::Rng;
 
-use super::capability::CapabilityEstimate;
+use super::capability::{CapabilityEstimate, RateSource};
 use super::least_loaded::LeastLoaded;
 use super::stride::{ScaledWeight, Stride};
 use super::{Candidate, Policy, View};
@@ -50,6 +54,19 @@ pub(crate) struct Weighted {
     fallback: LeastLoaded,
 }
 
+/// The weights of the backends with one source of rates.
+struct Bounds {
+    count: u32,
+    mean: f64,
+    most: f64,
+}
+
+impl Bounds {
+    fn hold(&self, weight: f64) -> f64 {
+        weight.min(self.most).max(BOUNDS.0 * self.mean)
+    }
+}
+
 impl Weighted {
     /// Computes the weights from capabilities by slot: `None` for an unknown one or a free slot.
     /// `configured` is the configured weight, by slot. `usable` and `candidates` fill the fallback
@@ -61,7 +78,10 @@ impl Weighted {
         usable: &[u32],
         candidates: &[Candidate],
     ) -> Option<f64> {
-        let Some((mean, most)) = self.bounds(capabilities.clone().flatten()) else {
+        let of = |source| capabilities.clone().flatten().filter(move |known| known.source == source);
+        let [reported, counted] = [RateSource::Reported, RateSource::Counted].map(|source| self.bounds(of(source)));
+        let count = [&reported, &counted].into_iter().flatten().map(|bounds| bounds.count).sum::<u32>();
+        let Some(base) = reported.as_ref().or(counted.as_ref()).filter(|_| count >= 2) else {
             if self.mean.take().is_some() {
                 self.fallback = LeastLoaded::default();
                 for &slot in usable {
@@ -70,31 +90,41 @@ impl Weighted {
             }
             return None;
         };
-        let bounded = |weight: f64| weight.min(most).max(BOUNDS.0 * mean);
         let weight_of = |(slot, known): (usize, Option<CapabilityEstimate>)| {
-            bounded(known.map_or_else(|| mean * configured(slot), |known| known.weight))
+            let own = known.and_then(|known| match known.source {
+                RateSource::Reported => reported.as_ref().map(|bounds| bounds.hold(known.weight)),
+                RateSource::Counted => counted.as_ref().map(|bounds| {
+                    let prior = known.prior * bounds.mean * configured(slot);
+                    bounds.hold(known.weight + prior) * (base.mean / bounds.mean)
+                }),
+            });
+            own.unwrap_or_else(|| base.hold(base.mean * configured(slot)))
         };
+        let mean = base.mean;
         let heaviest = capabilities.clone().enumerate().map(weight_of).fold(mean, f64::max);
         self.weights.clear();
         self.weights.extend(capabilities.enumerate().map(weight_of).map(|weight| ScaledWeight::new(weight, heaviest)));
         self.mean = Some(ScaledWeight::new(mean, heaviest));
-        Some(most)
+        reported.map(|bounds| bounds.most)
     }
 
-    /// The mean and the upper bound of weights; `None` in the fallback.
-    fn bounds(&mut self, known: impl Iterator<Item = CapabilityEstimate> + Clone) -> Option<(f64, f64)> {
+    /// The bounds of weights of one source; `None` if they say nothing.
+    fn bounds(&mut self, known: impl Iterator<Item = CapabilityEstimate> + Clone) -> Option<Bounds> {
         self.known.clear();
-        self.known.extend(known.clone().filter(|known| known.serves).map(|known| known.weight));
+        let serving = known.clone().filter(|known| known.serves && known.prior < 1.0);
+        self.known.extend(serving.map(|known| known.weight));
         if self.known.is_empty() {
             self.known.extend(known.clone().map(|known| known.weight).filter(|weight| *weight > 0.0));
         }
         let most = BOUNDS.1 * median::lower(&mut self.known)?;
-        let (mut count, mut sum) = (0_u32, 0.0);
+        let (mut count, mut sum, mut own) = (0_u32, 0.0, 0.0);
         for known in known {
             count += 1;
             sum += known.weight.min(most);
+            own += 1.0 - known.prior;
         }
-        (count >= 2 && sum.is_finite() && sum > 0.0).then(|| (sum / f64::from(count), most))
+        let mean = sum / own;
+        (mean.is_finite() && mean > 0.0).then_some(Bounds { count, mean, most })
     }
 
     /// Reserves memory for `slots` backends, so that updates do not allocate.
@@ -156,7 +186,7 @@ mod tests {
     }
 
     fn known(weight: f64, serves: bool) -> Option<CapabilityEstimate> {
-        Some(CapabilityEstimate { weight, serves })
+        Some(CapabilityEstimate { weight, prior: 0.0, serves, source: RateSource::Reported })
     }
 
     #[test]
@@ -171,6 +201,51 @@ mod tests {
     fn backend_without_a_report_has_the_mean_by_its_configured_weight() {
         let weighted = updated(&[known(1.0, true), known(3.0, true), None], 2.5);
         assert_eq!(weighted.relative(2), Some(2.5));
+    }
+
+    #[test]
+    fn unknown_backend_with_a_large_weight_has_ten_times_the_median_at_most() {
+        for known in [known(1.0, true), counted(1.0, 0.0)] {
+            let weighted = updated(&[known, known, None], 100.0);
+            assert!((relative(&weighted, 2) / 10.0 - 1.0).abs() < 0.01);
+        }
+    }
+
+    fn counted(weight: f64, prior: f64) -> Option<CapabilityEstimate> {
+        Some(CapabilityEstimate { weight, prior, serves: true, source: RateSource::Counted })
+    }
+
+    fn relative(weighted: &Weighted, slot: usize) -> f64 {
+        weighted.relative(slot).expect("there are weights")
+    }
+
+    #[test]
+    fn counted_weight_is_drawn_to_the_mean_by_its_prior() {
+        // Two backends at utilizations of 0.05 and 0.45 with φ = 0.05: ten requests to each.
+        let weighted = updated(&[counted(10.0 / 0.1, 0.5), counted(10.0 / 0.5, 0.1)], 2.0);
+        let mean = (100.0 + 20.0) / (0.5 + 0.9);
+        for (slot, weight) in [(0, 100.0 + 0.5 * 2.0 * mean), (1, 20.0 + 0.1 * 2.0 * mean)] {
+            assert!((relative(&weighted, slot) * mean / weight - 1.0).abs() < 0.01, "{slot}");
+        }
+    }
+
+    #[test]
+    fn counted_backends_have_the_mean_of_those_that_report_rates() {
+        let both = [known(1_000.0, true), known(3_000.0, true), counted(1.0, 0.0), counted(2.0, 0.0), None];
+        let weighted = updated(&both, 1.0);
+        for (slot, expected) in [(0, 0.5), (1, 1.5), (2, 1.0 / 1.5), (3, 2.0 / 1.5), (4, 1.0)] {
+            assert!((relative(&weighted, slot) / expected - 1.0).abs() < 0.01, "{slot}");
+        }
+    }
+
+    #[test]
+    fn backends_with_constant_utilizations_have_equal_weights() {
+        let weighted = updated(&[counted(0.0, 1.0), counted(5.0, 0.1), counted(5.0, 0.1)], 1.0);
+        for slot in 0..3 {
+            assert!((relative(&weighted, slot) - 1.0).abs() < 0.02, "{slot}");
+        }
+        let silent = updated(&[counted(0.0, 1.0), counted(0.0, 1.0)], 1.0);
+        assert_eq!(silent.relative(0), None, "no measurement at all");
     }
 
     #[test]
