@@ -51,6 +51,11 @@ pub enum Reports {
     Machine,
     /// As [`Reports::Honest`], but it takes its failures for successes.
     HidesFailures,
+    /// Its own CPU over its cores, and no rates.
+    WithoutRates,
+    /// Its requests in flight over its cores at this moment, and no rates: as the KV cache of an
+    /// inference server.
+    Slots,
 }
 
 /// What a backend is built with.
@@ -281,7 +286,23 @@ impl Backend {
             let in_flight = self.in_flight() + u32::from(message == Message::Answer);
             self.said = self.reporter.report(now, in_flight, lame_duck);
         }
-        Some(self.said.load)
+        Some(self.shown(self.said.load, message))
+    }
+
+    /// The part of a report that it shows.
+    fn shown(&self, load: LoadReport, message: Message) -> LoadReport {
+        let lame_duck = load.lame_duck;
+        match self.build.reports {
+            Reports::WithoutRates => {
+                LoadReport { cpu_utilization: load.cpu_utilization, lame_duck, ..LoadReport::default() }
+            }
+            Reports::Slots => {
+                let serving = self.in_flight() + u32::from(message == Message::Answer);
+                let application_utilization = f64::from(serving) / self.build.cores;
+                LoadReport { application_utilization, lame_duck, ..LoadReport::default() }
+            }
+            Reports::None | Reports::Honest | Reports::Machine | Reports::HidesFailures => load,
+        }
     }
 
     /// What it answers to a probe; nothing when it would not answer requests either.
@@ -413,6 +434,19 @@ mod tests {
         assert_eq!((report.eps, report.in_flight, report.lame_duck), (0.0, Some(1), false));
         let latency = report.latency.expect("asked for").as_secs_f64();
         assert!((latency - 0.005).abs() < 1e-6, "{latency}");
+    }
+
+    #[test]
+    fn reports_without_rates_show_a_utilization_alone() {
+        let load = serve(&mut backend(Conduct::Serve, Reports::WithoutRates), 0, 3_000);
+        let cpu_utilization = load.cpu_utilization;
+        assert_eq!(load, LoadReport { cpu_utilization, ..LoadReport::default() });
+        assert!((cpu_utilization - 0.5).abs() < 0.01, "{load:?}");
+        let mut full = backend(Conduct::Serve, Reports::Slots);
+        assert!((0..3).all(|request| full.receive(ms(0), request, 0.005) == Reception::Taken));
+        let load = full.report(ms(1), Message::CheckAnswer);
+        let expected = LoadReport { application_utilization: 3.0, ..LoadReport::default() };
+        assert_eq!(load, Some(expected), "three requests on one core");
     }
 
     #[test]

@@ -17,6 +17,8 @@ const FILES: &[(&str, &str)] = files![
     "policy-switch",
     "policy-restarts",
     "policy-in-flight",
+    "local-rates",
+    "inference-servers",
     "flow-control",
     "unhealthy",
     "sinkhole",

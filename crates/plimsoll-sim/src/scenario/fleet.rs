@@ -353,6 +353,8 @@ const REPORTS: Choice<Reports> = Choice {
         ("honest", Reports::Honest),
         ("machine", Reports::Machine),
         ("hides-failures", Reports::HidesFailures),
+        ("without-rates", Reports::WithoutRates),
+        ("slots", Reports::Slots),
     ],
 };
 pub(super) const FAILURES: Choice<Failures> =
