@@ -8,6 +8,10 @@ pub const ENDPOINT_LOAD_METRICS_BIN: HeaderName = HeaderName::from_static("endpo
 /// A load report as text: `TEXT k=v,…`, `JSON {…}` or `BIN base64`.
 pub const ENDPOINT_LOAD_METRICS: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 
+/// Requests a load report with the response: `text` or `json`. vLLM and Triton send none without it.
+/// A proxy never forwards it: reports are for the proxy.
+pub const ENDPOINT_LOAD_METRICS_FORMAT: HeaderName = HeaderName::from_static("endpoint-load-metrics-format");
+
 /// Marks an answer that was given without service, and says why: see [`crate::shed`].
 pub const X_PLIMSOLL_SHED: HeaderName = HeaderName::from_static("x-plimsoll-shed");
 
@@ -30,6 +34,9 @@ pub const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// The wait before a retry, in milliseconds. A negative or malformed value means never (gRFC A6).
 pub const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// The wait before a retry, in milliseconds, as services of AWS and their clients have it.
+pub const X_AMZ_RETRY_AFTER: HeaderName = HeaderName::from_static("x-amz-retry-after");
 
 /// Envoy's mark on answers of its rate limiter.
 pub const X_ENVOY_RATELIMITED: HeaderName = HeaderName::from_static("x-envoy-ratelimited");

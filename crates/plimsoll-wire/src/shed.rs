@@ -19,7 +19,8 @@ use plimsoll_core::rejection::{Pushback, Retry, ShedHeader};
 
 use crate::grpc::{self, Code};
 use crate::headers::{
-    GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS, X_ENVOY_OVERLOADED, X_ENVOY_RATELIMITED, X_PLIMSOLL_SHED,
+    GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS, X_AMZ_RETRY_AFTER, X_ENVOY_OVERLOADED, X_ENVOY_RATELIMITED,
+    X_PLIMSOLL_SHED,
 };
 
 /// A millisecond, because gRPC's C core (1.85, and with it Python, C++, Ruby) takes zero for an
@@ -188,6 +189,7 @@ pub fn says_no_more_than_no_retry(headers: &HeaderMap) -> bool {
 fn say_never(headers: &mut HeaderMap, value: HeaderValue, is_grpc: bool) {
     headers.insert(X_PLIMSOLL_SHED, value);
     headers.remove(RETRY_AFTER);
+    headers.remove(X_AMZ_RETRY_AFTER);
     if is_grpc {
         headers.insert(GRPC_RETRY_PUSHBACK_MS, NEVER);
     }
@@ -214,8 +216,24 @@ fn pushback_of(value: &HeaderValue) -> Shed {
     Shed { reason: None, retry, after }
 }
 
-/// `Retry-After` in seconds. The form with a date is not read: it needs two clocks that agree.
+/// Whether an answer states a time before a retry, or a date.
+#[must_use]
+pub fn says_when(headers: &HeaderMap) -> bool {
+    headers.contains_key(RETRY_AFTER) || amz_retry_after(headers).is_some()
+}
+
+/// `x-amz-retry-after` in milliseconds. As the clients of AWS do, it ignores any other value.
+fn amz_retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let millis: u32 = headers.get(X_AMZ_RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_millis(u64::from(millis)))
+}
+
+/// `x-amz-retry-after`, which is the more exact, else `Retry-After` in seconds. The form with a date
+/// is not read: it needs two clocks that agree.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    if let Some(after) = amz_retry_after(headers) {
+        return Some(after);
+    }
     let seconds: u32 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(u64::from(seconds)))
 }

@@ -30,7 +30,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AGE, AUTHORIZATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use plimsoll_wire::headers::{X_PLIMSOLL_DEGRADED, X_PLIMSOLL_SHED};
+use plimsoll_wire::headers::{X_AMZ_RETRY_AFTER, X_PLIMSOLL_DEGRADED, X_PLIMSOLL_SHED};
 
 pub(crate) use self::counts::{Kind, Substitute};
 pub use self::store::StaleView;
@@ -153,7 +153,7 @@ impl Fallback<'_> {
         let mut answer = fixed.in_place_of(otherwise);
         if !answer.status().is_success() {
             // Clients that act by these fields still can.
-            for name in [X_PLIMSOLL_SHED, RETRY_AFTER] {
+            for name in [X_PLIMSOLL_SHED, RETRY_AFTER, X_AMZ_RETRY_AFTER] {
                 if let (Some(value), false) = (error.get(&name), answer.headers().contains_key(&name)) {
                     answer.headers_mut().insert(name, value.clone());
                 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | HTTP 429, gRPC RESOURCE_EXHAUSTED | rate limited |
 //! | other HTTP below 500 | success: the request may be wrong, the backend is not |
-//! | HTTP 503 with `x-plimsoll-shed`, `retry-after` or Envoy's mark | overloaded |
+//! | HTTP 503 with `x-plimsoll-shed`, `retry-after`, `x-amz-retry-after` or Envoy's mark | overloaded |
 //! | HTTP 504 with the shed reason `deadline` | overloaded |
 //! | other HTTP from 500 | failure |
 //! | gRPC UNAVAILABLE with `x-plimsoll-shed` or pushback | overloaded |
@@ -22,12 +22,11 @@
 //! quick refusal, and no more. The throttle goes by the length of the wait
 //! ([`Lesson`](super::attempt_end::Lesson)).
 
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use plimsoll_core::{Outcome, Rejection};
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::{GRPC_RETRY_PUSHBACK_MS, X_ENVOY_OVERLOADED, X_PLIMSOLL_SHED};
-use plimsoll_wire::shed::{Shed, says_no_more_than_no_retry};
+use plimsoll_wire::shed::{Shed, says_no_more_than_no_retry, says_when};
 
 use super::attempt_end::AttemptEnd;
 
@@ -41,7 +40,7 @@ pub(super) fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Op
     } else if status.as_u16() < 500 {
         AttemptEnd::Served
     } else if status == StatusCode::SERVICE_UNAVAILABLE
-        && (is_shed(headers) || headers.contains_key(RETRY_AFTER) || headers.contains_key(X_ENVOY_OVERLOADED))
+        && (is_shed(headers) || says_when(headers) || headers.contains_key(X_ENVOY_OVERLOADED))
         || status == StatusCode::GATEWAY_TIMEOUT && is_too_late(headers)
     {
         shed(headers)
@@ -124,6 +123,8 @@ mod tests {
         assert_eq!(head(500, &[("x-plimsoll-shed", "reason=overloaded")]), Some(Outcome::Failure));
         assert_eq!(head(503, &[]), Some(Outcome::Failure));
         assert_eq!(head(503, &[("retry-after", "1")]), Some(Outcome::Overloaded));
+        assert_eq!(head(503, &[("x-amz-retry-after", "150")]), Some(Outcome::Overloaded));
+        assert_eq!(head(503, &[("x-amz-retry-after", "soon")]), Some(Outcome::Failure));
         assert_eq!(head(503, &[("x-plimsoll-shed", "reason=overloaded")]), Some(Outcome::Overloaded));
     }
 

@@ -6,7 +6,7 @@
 //! | `x-plimsoll-shed` without | | none: the caller has no use for a retry |
 //! | `x-envoy-overloaded` | for certain | elsewhere |
 //! | gRPC with pushback | for certain | as the pushback says |
-//! | HTTP 503 with `Retry-After` | | after that |
+//! | HTTP 503 with `Retry-After` or `x-amz-retry-after` | | after that |
 //! | HTTP 502, 503; gRPC UNAVAILABLE | | elsewhere |
 //! | customer over its quota (429, `x-envoy-ratelimited`) | for certain | none: all backends share it |
 //!
@@ -141,6 +141,12 @@ mod tests {
             (502, &[shed("retry=never")], Some((Retry::Never, None, false))),
             (200, &[unavailable, shed("retry=never"), pushback("-1")], Some((Retry::Never, None, false))),
             (503, &[("retry-after", "2")], Some((Retry::After, ms(2_000), false))),
+            (503, &[("x-amz-retry-after", "150")], Some((Retry::After, ms(150), false))),
+            (503, &[("x-amz-retry-after", " 150 "), ("retry-after", "1")], Some((Retry::After, ms(150), false))),
+            (503, &[("x-amz-retry-after", "-1"), ("retry-after", "1")], Some((Retry::After, ms(1_000), false))),
+            (503, &[("x-amz-retry-after", "1.5")], Some((Retry::Elsewhere, None, false))),
+            (500, &[("x-amz-retry-after", "150")], None),
+            (429, &[("x-amz-retry-after", "150")], Some((Retry::Never, ms(150), true))),
             (503, &[shed("reason=overloaded, retry=elsewhere")], Some((Retry::Elsewhere, None, true))),
             (503, &[shed("reason=overloaded-no-retry, retry=never")], Some((Retry::Never, None, true))),
             (503, &[shed("reason=lame-duck, retry=elsewhere")], Some((Retry::Elsewhere, None, true))),
