@@ -9,12 +9,12 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use crate::headers::X_PLIMSOLL_PROBE_KEY;
+use crate::headers::{ENDPOINT_LOAD_METRICS_FORMAT, X_PLIMSOLL_PROBE_KEY};
 use crate::orca;
 
 /// Fields that concern one connection, whether or not `Connection` names them. Those after [`FOR_RESPONSES`] may stand in a
 /// response without concerning its connection.
-const LISTED: [HeaderName; 10] = [
+const LISTED: [HeaderName; 11] = [
     header::CONNECTION,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
@@ -27,6 +27,8 @@ const LISTED: [HeaderName; 10] = [
     X_PLIMSOLL_PROBE_KEY,
     header::PROXY_AUTHORIZATION,
     header::TE,
+    // A client's wish for a report, which the proxy would remove from the response.
+    ENDPOINT_LOAD_METRICS_FORMAT,
 ];
 const FOR_RESPONSES: usize = 8;
 const CONNECTION: u16 = 1;
@@ -72,6 +74,7 @@ impl Found {
                 "x-plimsoll-probe-key" => 1 << 7,
                 "proxy-authorization" => 1 << 8,
                 "te" => TE,
+                "endpoint-load-metrics-format" => 1 << 10,
                 "cookie" => {
                     found.cookies = true;
                     0
@@ -227,6 +230,7 @@ mod tests {
             ("proxy-connection", "keep-alive"),
             ("proxy-authorization", "secret"),
             ("x-plimsoll-probe-key", "seed=\"00\""),
+            ("endpoint-load-metrics-format", "text"),
             ("transfer-encoding", "chunked"),
             ("upgrade", "websocket"),
             ("x-end-to-end", "3"),

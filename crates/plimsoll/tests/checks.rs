@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll::client::{Check, Client, Cluster, ClusterConfig, Protocol};
+use plimsoll::client::{Check, Client, Cluster, ClusterConfig, LoadReports, Protocol, ReportFormat};
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::{LoadReport, Rejection};
 use plimsoll_wire::grpc::{self, Code};
@@ -160,6 +160,26 @@ async fn a_lame_duck_flag_in_the_answer_of_a_check_is_obeyed() {
     until(|| view_of(&cluster, server.address).snapshot.report.is_some()).await;
     leaving.store(true, Ordering::SeqCst);
     until(|| state_of(&cluster, server.address) == State::LameDuck).await;
+}
+
+#[tokio::test]
+async fn check_requests_a_report_and_reads_the_named_metric() {
+    let server = Server::start(Speaks::Http1, |request| {
+        let report = match request.headers().get("endpoint-load-metrics-format") {
+            Some(format) if format == "json" => r#"JSON {"named_metrics": {"kv": 0.25}, "cpu_utilization": 0.75}"#,
+            _ => "TEXT cpu_utilization=1",
+        };
+        let response = http::Response::builder().header("endpoint-load-metrics", report);
+        now(response.body(Empty::new().boxed()).unwrap())
+    })
+    .await;
+    let mut config = checked_by(http_check());
+    let utilization = Arc::from(["named_metrics.kv".parse().unwrap()]);
+    config.load_reports = LoadReports { request: Some(ReportFormat::Json), utilization };
+    let cluster = start(config, &server);
+    let utilization = || view_of(&cluster, server.address).snapshot.report.and_then(|(_, load)| load.utilization());
+    until(|| utilization().is_some()).await;
+    assert_eq!(utilization(), Some(0.25));
 }
 
 #[tokio::test]

@@ -4,17 +4,19 @@
 mod support;
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
-use plimsoll::client::{Client, Cluster, ClusterConfig, ClusterCounts, Error, Protocol, Terms};
+use plimsoll::client::{
+    Client, Cluster, ClusterConfig, ClusterCounts, Error, LoadReports, Protocol, ReportFormat, Terms,
+};
 use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::throttle::ThrottlePolicy;
@@ -458,6 +460,40 @@ async fn report_and_outcome_of_a_call_are_read_from_its_trailers() {
     assert_eq!(view.snapshot.report.map(|(_, report)| report), Some(report));
     assert_eq!((view.snapshot.requests, view.snapshot.failures), (2, 1));
     assert_eq!(view.counts.reports, 2);
+}
+
+#[tokio::test]
+async fn report_is_requested_and_its_named_metric_is_the_utilization() {
+    let (asked, format) = (Arc::new(Mutex::new(Vec::new())), HeaderName::from_static("endpoint-load-metrics-format"));
+    let (seen, name) = (asked.clone(), format.clone());
+    let server = Server::start(Speaks::Http1, move |request| {
+        seen.lock().unwrap().push(request.headers().get(&name).map(|value| value.to_str().unwrap().to_owned()));
+        let report = "TEXT named_metrics.kv=0.25, mem_utilization=0.5, cpu_utilization=0.75";
+        now(Response::builder().header("endpoint-load-metrics", report).body(Empty::new().boxed()).unwrap())
+    })
+    .await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let client = Plain::new(&cluster);
+    let with = |request, metrics: &[&str]| {
+        let utilization = metrics.iter().map(|metric| metric.parse().unwrap()).collect();
+        ClusterConfig { load_reports: LoadReports { request, utilization }, ..plain_config() }
+    };
+    for (config, expected) in [
+        (plain_config(), (None, 0.75)),
+        (with(Some(ReportFormat::Text), &["named_metrics.kv"]), (Some("text"), 0.25)),
+        (with(Some(ReportFormat::Json), &["named_metrics.kv", "mem_utilization"]), (Some("json"), 0.5)),
+        (with(None, &["named_metrics.other"]), (None, 0.75)),
+    ] {
+        cluster.set_config(config);
+        ok(&client).await;
+        let utilization = view_of(&cluster, server.address).snapshot.report.and_then(|(_, load)| load.utilization());
+        let last = asked.lock().unwrap().last().cloned().flatten();
+        assert_eq!((last.as_deref(), utilization), (expected.0, Some(expected.1)));
+    }
+    // Without the setting, the header of the caller is the caller's.
+    let request = Request::get("/").header(format, "BIN").body(Empty::new()).unwrap();
+    client.send(request).await.unwrap();
+    assert_eq!(asked.lock().unwrap().last().cloned().flatten().as_deref(), Some("BIN"));
 }
 
 #[tokio::test]

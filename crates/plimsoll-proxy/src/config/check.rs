@@ -68,6 +68,7 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
             inbound.check_backends(&path, &cluster.backends, &mut rules.checker);
         }
         cluster.throttle.check(&format!("clusters.{name}.throttle"), &mut rules.checker);
+        cluster.load_reports.check(&format!("clusters.{name}.load_reports"), &mut rules.checker);
         cluster.retry.check(&format!("clusters.{name}.retry"), &mut rules.checker);
         rules.subset(name, cluster, &raw.client);
         if cluster.probes.is_none() && cluster.balancer.prequal.source == ProbeSource::Frugal {

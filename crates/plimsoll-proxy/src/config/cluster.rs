@@ -17,6 +17,7 @@ use super::discovery::Discovery;
 use super::dns_name::Resolver;
 use super::health::{Health, HealthTable};
 use super::inbound::Inbound;
+use super::load_reports::LoadReporting;
 use super::probes::Probes;
 use super::retry::Retry;
 use super::subset::{Identity, Subset};
@@ -74,6 +75,8 @@ pub struct Cluster {
     pub balancer: BalancerConfig,
     /// How backends are checked.
     pub health: Health,
+    /// The load reports of the backends.
+    pub load_reports: LoadReporting,
     /// Whether requests are throttled that would most likely be shed.
     pub throttle: Throttle,
     /// How requests are sent again that a backend did not serve.
@@ -107,6 +110,7 @@ impl Cluster {
             retry: self.retry.policy(),
             subset: self.subset.choice(name, identity, self.is_numbered()),
             proxy_protocol: self.proxy_protocol,
+            load_reports: self.load_reports.client(),
             // Made of files, which are read with the configuration.
             tls: None,
             probes: None,
@@ -171,6 +175,7 @@ impl Table for Cluster {
         visitor.table(("subset", SUBSET_CHOSEN), &mut self.subset);
         let mut health = HealthTable { health: &mut self.health, checks: &mut balancer.checks };
         visitor.table(("health", NEXT_CHECK), &mut health);
+        visitor.table(("load_reports", NEXT_REQUEST), &mut self.load_reports);
         visitor.table(("outlier", NEXT_REQUEST), &mut balancer.outlier);
         visitor.table(("slow_start", NEXT_REQUEST), &mut balancer.slow_start);
         visitor.table(("weighted", NEXT_REQUEST), &mut balancer.weighted);

@@ -36,6 +36,7 @@ mod inbound;
 mod kubernetes;
 mod listener;
 mod listener_probes;
+mod load_reports;
 mod named;
 mod path;
 mod pressure;
@@ -78,6 +79,7 @@ pub use inbound::{Inbound, SpeedSetting};
 pub use kubernetes::{Kubernetes, ObjectName, PortChoice, ServerAddress};
 pub use listener::Listener;
 pub use listener_probes::ListenerProbes;
+pub use load_reports::{LoadReporting, Requested};
 pub use plimsoll_config::{ByteSize, ConfigError, Position, Problem};
 pub use plimsoll_tls_config::{
     CertificateExpiry, CertificateFiles, ClientCertificate, ClientName, ClusterTls, FilePath, ListenerTls,

@@ -11,7 +11,8 @@
 //! | same | `JSON {"cpuUtilization":0.3}` |
 //! | same | `BIN ` and base64 |
 //!
-//! The binary header wins when both stand there. A header that stands there several times, or whose
+//! The words `TEXT` and `JSON` may be missing: the Rust server of vLLM sends none. The binary header
+//! wins when both stand there. A header that stands there several times, or whose
 //! values were joined by commas on the way, counts by its last value: the one of the hop nearest to
 //! the reader. An unknown key is ignored. A report with a number that is infinite, not a number, or
 //! negative where that has no meaning is [`Malformed`] as a whole, because a balancer that believes
@@ -34,6 +35,7 @@ mod base64;
 mod cost;
 mod fast;
 mod text;
+mod utilization;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,6 +49,7 @@ use prost::Message as _;
 
 pub use cost::{Encoded, request_cpu};
 pub use fast::read_load;
+pub use utilization::{UnknownMetric, UtilizationMetric, read_load_by};
 
 use crate::headers::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN};
 
@@ -139,6 +142,7 @@ impl OrcaLoadReport {
     }
 
     /// Decodes the value of an `endpoint-load-metrics` header: `TEXT …`, `JSON …` or `BIN …`.
+    /// Without such a word, an object is JSON, and a known key begins a text.
     ///
     /// # Errors
     /// Any [`Malformed`].
@@ -150,6 +154,10 @@ impl OrcaLoadReport {
             text::from_json(rest)?.checked()
         } else if let Some(rest) = value.strip_prefix(b"BIN ") {
             Self::from_base64(rest.trim_ascii())
+        } else if value.starts_with(b"{") {
+            text::from_json(value)?.checked()
+        } else if text::begins_with_field(value) {
+            text::from_pairs(value)?.checked()
         } else {
             Err(Malformed::Form)
         }

@@ -35,6 +35,12 @@ fn field(name: &str) -> Option<Field> {
     })
 }
 
+/// Whether a value begins with the key of a report and `=`.
+pub(super) fn begins_with_field(value: &[u8]) -> bool {
+    let key = std::str::from_utf8(value).ok().and_then(|value| value.split_once('=')).map(|(key, _)| key.trim());
+    key.is_some_and(|key| field(key.split_once('.').map_or(key, |(name, _)| name)).is_some())
+}
+
 /// Reads `key=value,key=value`.
 pub(super) fn from_pairs(text: &[u8]) -> Result<OrcaLoadReport, Malformed> {
     let text = std::str::from_utf8(text).map_err(|_| Malformed::Syntax)?;
@@ -130,12 +136,29 @@ mod tests {
     }
 
     #[test]
+    fn report_without_a_word_before_it_is_read_as_text_or_json() {
+        for value in [
+            &b"named_metrics.kv_cache_usage_perc=0.5,named_metrics.num_requests_waiting=2"[..],
+            br#"{"named_metrics":{"kv_cache_usage_perc":0.5,"num_requests_waiting":2}}"#,
+            b"TEXT named_metrics.kv_cache_usage_perc=0.5, named_metrics.num_requests_waiting=2.0",
+        ] {
+            let report = OrcaLoadReport::from_text(value).unwrap();
+            let waiting = report.named_metrics.get("num_requests_waiting");
+            assert_eq!((report.named_metrics["kv_cache_usage_perc"], waiting), (0.5, Some(&2.0)));
+        }
+    }
+
+    #[test]
     fn junk_is_told_apart_from_a_report() {
         for (value, expected) in [
             (&b""[..], Malformed::Form),
             (b"TEXT", Malformed::Form),
             (b"text cpu_utilization=1", Malformed::Form),
             (b"YAML a: 1", Malformed::Form),
+            (b"colour=blue,cpu_utilization=1", Malformed::Form),
+            (b"[0.5]", Malformed::Form),
+            (b"{", Malformed::Syntax),
+            (b"cpu_utilization=", Malformed::Number("cpu_utilization")),
             (b"TEXT cpu_utilization", Malformed::Syntax),
             (b"TEXT \xff=1", Malformed::Syntax),
             (b"TEXT cpu_utilization=", Malformed::Number("cpu_utilization")),

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use plimsoll_wire::orca;
 use tokio::time::{Instant, Sleep};
 
 use super::attempt::Attempt;
@@ -243,7 +242,7 @@ impl Inner {
             Some(Ok(frame)) => {
                 if let Some(trailers) = frame.trailers_ref() {
                     if let Some(attempt) = &mut self.attempt {
-                        attempt.reported(orca::read_load(trailers));
+                        attempt.read_report(trailers);
                     }
                     self.complete(if self.is_grpc { classify::trailers(trailers) } else { AttemptEnd::Served });
                 } else if self.source.is_end_stream() {

@@ -15,6 +15,7 @@ use plimsoll_core::subset::{self, Client, MissingInput, Numbering, Subset, Subse
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
+use super::load_reports::LoadReports;
 use super::localities::Localities;
 use crate::probe::ProbeKeys;
 use crate::tls::TlsConfig;
@@ -53,6 +54,8 @@ pub struct ClusterConfig {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Probes of the backends by UDP; `None`: none.
     pub probes: Option<ProbeConfig>,
+    /// The load reports of the backends. By default they come unasked, with the usual utilization.
+    pub load_reports: LoadReports,
 }
 
 /// Probes of backends by UDP.

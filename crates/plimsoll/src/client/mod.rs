@@ -47,6 +47,7 @@ mod http1;
 mod http2_body;
 mod informational;
 mod inherit;
+mod load_reports;
 mod localities;
 mod operations;
 mod outgoing;
@@ -88,6 +89,7 @@ pub use self::config::{
 pub use self::error::{Cause, ConnectError, Error};
 pub use self::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
 pub use self::informational::Informational;
+pub use self::load_reports::{LoadReports, ReportFormat};
 pub use self::localities::{BadLocalities, Localities};
 use self::pool::Pool;
 pub use self::refused::Refused;
@@ -96,6 +98,7 @@ pub use self::service::ServiceBody;
 pub use self::terms::{Idempotent, Terms};
 pub use self::trace::{AttemptSpan, AttemptStart, AttemptSummary, Tracer};
 pub use self::upgraded::Upgraded;
+pub use plimsoll_wire::orca::UtilizationMetric;
 /// The client of a request, for backends that learn it by the PROXY protocol: an extension of the
 /// request.
 pub use plimsoll_wire::proxy_protocol::Addresses as ClientAddress;

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Context;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use plimsoll_core::batch::Fate;
 use plimsoll_core::throttle::{self, AttemptEvidence, Wait};
-use plimsoll_core::{BackendId, LoadReport, Outcome, Timestamp};
+use plimsoll_core::{BackendId, Outcome, Timestamp};
 use tokio::time::Instant;
 
 use self::abandoned::Abandoned;
@@ -231,9 +231,9 @@ impl Attempt {
         self.latency = Some(self.waited());
     }
 
-    /// A load report, or the attempt at one, was in the head or the trailers.
-    pub(crate) fn reported<E>(&mut self, report: Option<Result<LoadReport, E>>) {
-        match report {
+    /// Reads the load report in the head or the trailers, if there is one.
+    pub(crate) fn read_report(&mut self, headers: &HeaderMap) {
+        match self.home.cluster().load_reports().read(headers) {
             None => {}
             Some(Ok(load)) => {
                 if let Some(place) = &self.place {

@@ -15,6 +15,7 @@ use super::{Finding, beside, is_busy, key_in, request_key};
 use crate::client::backend::Backend;
 use crate::client::config::Version;
 use crate::client::form;
+use crate::client::load_reports::LoadReports;
 use crate::stream::Stream;
 
 const AGENT: HeaderValue = HeaderValue::from_static("plimsoll-check");
@@ -26,13 +27,15 @@ pub(super) struct Asked<'a> {
     pub(super) version: Version,
     pub(super) scheme: Scheme,
     pub(super) key_request: Option<HeaderValue>,
+    pub(super) reports: &'a LoadReports,
 }
 
 pub(super) async fn check(stream: Stream, backend: &Backend, asked: Asked<'_>) -> Finding {
+    let metrics = &asked.reports.utilization;
     let Some(response) = ask(stream, backend, asked).await else {
         return CheckOutcome::Failed.into();
     };
-    let report = orca::read_load(response.headers()).and_then(Result::ok);
+    let report = orca::read_load_by(response.headers(), metrics).and_then(Result::ok);
     let outcome = match response.status() {
         _ if report.is_some_and(|report| report.lame_duck) => CheckOutcome::NotServing,
         status if status.is_success() => CheckOutcome::Passed,
@@ -51,6 +54,9 @@ async fn ask(stream: Stream, backend: &Backend, asked: Asked<'_>) -> Option<Resp
     request.headers_mut().extend(host.map(|host| (HOST, host)));
     request.headers_mut().insert(USER_AGENT, AGENT);
     request_key(request.headers_mut(), asked.key_request);
+    if let Some(format) = asked.reports.request {
+        format.request(request.headers_mut());
+    }
     match asked.version {
         Version::Http1 => {
             form::http1(&mut request, backend, &mut false);

@@ -81,7 +81,14 @@ pub(crate) async fn check(
             Check::None | Check::Tcp => CheckOutcome::Passed.into(),
             Check::Http { path, host } => {
                 let (version, scheme) = (version(&config), config.scheme());
-                let asked = http::Asked { path, host: host.as_ref(), version, scheme, key_request };
+                let asked = http::Asked {
+                    path,
+                    host: host.as_ref(),
+                    version,
+                    scheme,
+                    key_request,
+                    reports: &config.load_reports,
+                };
                 http::check(stream, &backend, asked).await
             }
             Check::Grpc { service } => grpc::check(stream, &backend, config.scheme(), service, key_request).await,

@@ -60,6 +60,7 @@ pub(crate) use self::wait::NoTurn;
 use super::backend::Backend;
 use super::config::ClusterConfig;
 use super::error::ConnectError;
+use super::load_reports::ReportReader;
 use super::operations::Operations;
 use super::preemption::Preemption;
 use crate::clock::Clock;
@@ -91,6 +92,8 @@ pub(crate) struct Shared {
     hedges: AtomicBool,
     /// Bytes kept of the body of each request.
     kept_of_bodies: AtomicUsize,
+    /// Requests load reports, and reads them.
+    load_reports: ReportReader,
     /// Wakes the task of [`Cluster::run`].
     driver: Arc<Notify>,
     /// The source of the backends.
@@ -125,6 +128,7 @@ impl Cluster {
             retries: AtomicBool::new(config.retry.is_on()),
             hedges: AtomicBool::new(config.retry.hedges()),
             kept_of_bodies: AtomicUsize::new(config.retry.kept()),
+            load_reports: ReportReader::new(&config.load_reports),
             machine: Mutex::new(Machine::new(clock.now(), config, seed, driver.clone())),
             clock,
             driver,
@@ -163,6 +167,7 @@ impl Cluster {
         self.0.retries.store(config.retry.is_on(), Ordering::Relaxed);
         self.0.hedges.store(config.retry.hedges(), Ordering::Relaxed);
         self.0.kept_of_bodies.store(config.retry.kept(), Ordering::Relaxed);
+        self.0.load_reports.set(&config.load_reports);
         let news = self.0.machine.lock().set_config(now, config);
         self.0.publish(news);
         self.0.reconsider();
@@ -313,6 +318,11 @@ impl Shared {
     /// Bytes kept of the body of each request, for retries.
     pub(crate) fn kept_of_bodies(&self) -> usize {
         self.kept_of_bodies.load(Ordering::Relaxed)
+    }
+
+    /// Requests load reports, and reads them.
+    pub(crate) fn load_reports(&self) -> &ReportReader {
+        &self.load_reports
     }
 
     /// Records the head of a response, before its request has finished.

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
 use plimsoll_core::{BackendId, Timestamp};
+use plimsoll_wire::grpc;
 use plimsoll_wire::headers::GRPC_STATUS;
 use plimsoll_wire::metadata::{Metadata, say_criticality};
-use plimsoll_wire::{grpc, orca};
 use tokio::time::Instant;
 
 use self::again::Repeatability;
@@ -138,6 +138,7 @@ pub(super) fn send<B: RequestBody>(
     if let Some(criticality) = terms.criticality {
         say_criticality(request.headers_mut(), criticality);
     }
+    pool.cluster().load_reports().request(request.headers_mut());
     let left = inherit(request.headers_mut()).unwrap_or(Duration::MAX);
     async move {
         pool.keep_once();
@@ -479,7 +480,7 @@ impl<B: RequestBody> Call<'_, B> {
 /// Records the facts in the head of a response.
 fn read_head(attempt: &mut Attempt, status: StatusCode, headers: &HeaderMap, is_grpc: bool) {
     attempt.answered(status, classify::head(status, headers, is_grpc));
-    attempt.reported(orca::read_load(headers));
+    attempt.read_report(headers);
 }
 
 /// The backend was removed while the request waited for a connection to it.
