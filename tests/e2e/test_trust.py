@@ -57,6 +57,11 @@ ROWS: dict[str, tuple[str, dict[str, str | None], dict[str, str | None]]] = {
         {"baggage": "user=7,criticality=critical", "x-criticality": "critical"},
         {"baggage": "user=7,criticality=critical-plus", "x-criticality": "critical-plus"},
     ),
+    "load-report": (
+        "endpoint-load-metrics-format: text",
+        {"endpoint-load-metrics-format": None},
+        {"endpoint-load-metrics-format": None},
+    ),
     "customer": ("x-customer: ann", {"x-customer": None}, {"x-customer": "ann"}),
     "cohort": ("x-session: 7", {"x-session": None}, {"x-session": "7"}),
     "http-deadline": (

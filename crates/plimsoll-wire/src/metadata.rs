@@ -8,11 +8,15 @@
 //!
 //! Both columns are read for either protocol, the gRPC one first. An unreadable value is counted,
 //! and has no other effect.
+//!
+//! A reader may name one more field for criticality, with an integer ([`PriorityHeader`]). It counts
+//! after the two others: those are what an earlier proxy or service of the fleet has decided.
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use plimsoll_core::Criticality;
+use plimsoll_core::classify::Priorities;
 
 use crate::headers::{BAGGAGE, X_CRITICALITY};
 
@@ -38,15 +42,35 @@ pub enum Claim {
     Header,
     /// In a member of `baggage`.
     Baggage,
+    /// In an integer, in the field of a [`PriorityHeader`].
+    Priority,
+}
+
+/// A field in which requests claim their criticality as an integer.
+///
+/// Its value is a decimal number without a sign. Of several fields the first counts, as in Envoy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriorityHeader {
+    /// The name of the field.
+    pub name: HeaderName,
+    /// The levels of its numbers.
+    pub levels: Priorities,
 }
 
 impl Metadata {
     /// Reads the metadata from the headers of a request.
     #[must_use]
     pub fn read(headers: &HeaderMap) -> Self {
+        Self::read_with(headers, None)
+    }
+
+    /// Reads the metadata, with an integer priority where nothing else claims a criticality.
+    #[must_use]
+    pub fn read_with(headers: &HeaderMap, priority: Option<&PriorityHeader>) -> Self {
         let said = Said::among(headers);
         let mut reader = Reader { headers, malformed: 0 };
-        let (criticality, claimed_in) = reader.claim(&said).unzip();
+        let claim = reader.claim(&said).or_else(|| reader.priority(priority?));
+        let (criticality, claimed_in) = claim.unzip();
         let timeout =
             reader.first([(said.grpc_timeout, grpc_timeout), (said.x_envoy_expected_rq_timeout_ms, milliseconds)]);
         let attempt =
@@ -158,6 +182,11 @@ impl Reader<'_> {
         self.baggage().map(|criticality| (criticality, Claim::Baggage))
     }
 
+    fn priority(&mut self, header: &PriorityHeader) -> Option<(Criticality, Claim)> {
+        let priority = self.first([(self.headers.get(&header.name), priority)])?;
+        header.levels.criticality(priority).map(|criticality| (criticality, Claim::Priority))
+    }
+
     /// The first of the values that can be read.
     fn first<T, const N: usize>(&mut self, values: [(Option<&HeaderValue>, Parse<T>); N]) -> Option<T> {
         for (value, parse) in values {
@@ -217,6 +246,10 @@ fn attempt(text: &str) -> Option<u32> {
     u32::try_from(number(text)?).ok().filter(|attempt| *attempt > 0)
 }
 
+fn priority(text: &str) -> Option<u32> {
+    number(text).map(|priority| u32::try_from(priority).unwrap_or(u32::MAX))
+}
+
 /// Digits and nothing else: `parse` would take a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
@@ -260,6 +293,43 @@ mod tests {
             let in_header = pairs.iter().any(|(name, value)| *name == "x-criticality" && value.len() > 5);
             let claimed_in = criticality.map(|_| if in_header { Claim::Header } else { Claim::Baggage });
             assert_eq!(found.claimed_in, claimed_in, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn integer_priority_is_a_claim_where_there_is_no_other() {
+        use plimsoll_core::classify::PriorityRange;
+        let levels = Priorities::new(|level| match level {
+            Criticality::CriticalPlus => PriorityRange::new(0, 7),
+            Criticality::Sheddable => PriorityRange::new(24, u32::MAX),
+            _ => None,
+        });
+        let header = PriorityHeader { name: HeaderName::from_static("x-message-priority"), levels: levels.unwrap() };
+        let priority = |text| ("x-message-priority", text);
+        let (plus, sheddable) = (Criticality::CriticalPlus, Criticality::Sheddable);
+        for (pairs, expected, malformed) in [
+            (&[priority("0")][..], Some((plus, Claim::Priority)), 0),
+            (&[priority(" 31 ")], Some((sheddable, Claim::Priority)), 0),
+            (&[priority("9999999999")], Some((sheddable, Claim::Priority)), 0),
+            (&[priority("7"), priority("31")], Some((plus, Claim::Priority)), 0),
+            (&[priority("8")], None, 0),
+            (&[priority("-1")], None, 1),
+            (&[priority("+1")], None, 1),
+            (&[priority("")], None, 1),
+            (&[priority("1, 2")], None, 1),
+            (&[priority("high")], None, 1),
+            (&[priority("31"), ("x-criticality", "critical-plus")], Some((plus, Claim::Header)), 0),
+            (&[priority("31"), ("x-criticality", "?")], Some((sheddable, Claim::Priority)), 1),
+            (&[priority("0"), ("baggage", "criticality=sheddable")], Some((sheddable, Claim::Baggage)), 0),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+            }
+            let found = Metadata::read_with(&headers, Some(&header));
+            assert_eq!((found.criticality.zip(found.claimed_in), found.malformed), (expected, malformed), "{pairs:?}");
+            let without = Metadata::read(&headers);
+            assert_ne!(without.claimed_in, Some(Claim::Priority), "{pairs:?}");
         }
     }
 

@@ -13,7 +13,8 @@
 //! retry, each shedding gate tells everybody not to retry, and any client could bring that about.
 //! The counts of other senders go no further. Deadlines are believed of all: a short one harms its
 //! sender alone, and `request_timeout` bounds a long one. A field that names the customer or cohort
-//! on another listener of the file is removed: backends believe it. The decision to record a trace
+//! on another listener of the file is removed: backends believe it. So is a priority header, unless its
+//! listener believes every claim: `x-criticality` has the decision. The decision to record a trace
 //! is believed of the same senders as the attempt count (`trace`).
 
 pub(crate) mod quotas;
@@ -28,7 +29,7 @@ use plimsoll_core::admit::{self, Arrival};
 use plimsoll_core::classify::{Classifier, Source};
 use plimsoll_core::meter::Kind;
 use plimsoll_wire::headers::{GRPC_PREVIOUS_RPC_ATTEMPTS, X_ENVOY_ATTEMPT_COUNT};
-use plimsoll_wire::metadata::{Claim, Metadata, claims_criticality, say_criticality};
+use plimsoll_wire::metadata::{Claim, Metadata, PriorityHeader, claims_criticality, say_criticality};
 
 use crate::classify::quotas::Quotas;
 use crate::config;
@@ -42,6 +43,8 @@ pub(crate) struct Claims {
     is_set: bool,
     /// Senders are believed that say which attempt a request is, and whether its trace is recorded.
     counts_attempts: bool,
+    /// The field with an integer priority.
+    priority: Option<Arc<PriorityHeader>>,
     customer_header: Option<HeaderName>,
     cohort_header: Option<HeaderName>,
     /// Fields that are trusted at other listeners, and not here.
@@ -59,7 +62,11 @@ impl Claims {
             counts_attempts: classifier.lets_raise() || listener.customer_header.is_some(),
             classifier,
             foreign: all.iter().flat_map(named).filter(|name| !is_own(name)).cloned().collect(),
-            is_set: listener.criticality.is_some() || listener.trust_criticality.is_some() || listener.batch.is_some(),
+            is_set: listener.criticality.is_some()
+                || listener.trust_criticality.is_some()
+                || listener.priority.is_some()
+                || listener.batch.is_some(),
+            priority: listener.priority.as_ref().map(|priority| Arc::new(priority.header())),
             customer_header: listener.customer_header.clone(),
             cohort_header: listener.cohort_header.clone(),
         }
@@ -78,7 +85,8 @@ impl Claims {
 
 /// The fields that are trusted at this listener.
 fn named(listener: &config::Listener) -> impl Iterator<Item = &HeaderName> {
-    listener.customer_header.iter().chain(&listener.cohort_header)
+    let priority = listener.priority.as_ref().map(|priority| &priority.header);
+    listener.customer_header.iter().chain(&listener.cohort_header).chain(priority)
 }
 
 /// The rules of one listener and route.
@@ -114,8 +122,10 @@ impl Origin {
             Self::Route => "set by the route",
             Self::Claimed(Claim::Header) => "claimed in x-criticality",
             Self::Claimed(Claim::Baggage) => "claimed in baggage",
+            Self::Claimed(Claim::Priority) => "claimed by the priority header",
             Self::Capped(Claim::Header) => "capped: x-criticality claims more than the listener trusts",
             Self::Capped(Claim::Baggage) => "capped: baggage claims more than the listener trusts",
+            Self::Capped(Claim::Priority) => "capped: the priority header claims more than the listener trusts",
             Self::Unbelieved => "default of the listener: claims are not trusted",
             Self::Listener => "default of the listener: no claim",
         }
@@ -167,6 +177,11 @@ impl Rules {
         for name in &*self.claims.foreign {
             headers.remove(name);
         }
+        if let Some(priority) = &self.claims.priority
+            && !self.claims.classifier.trusts_all_claims()
+        {
+            headers.remove(&priority.name);
+        }
         if !self.marks() && claims_criticality(headers) {
             let criticality = self.criticality(&Metadata::read(headers));
             say_criticality(headers, criticality);
@@ -179,7 +194,7 @@ impl Rules {
 
     /// A request's metadata, without claims that are not believed.
     pub(crate) fn read(&self, headers: &HeaderMap) -> Metadata {
-        let read = Metadata::read(headers);
+        let read = Metadata::read_with(headers, self.claims.priority.as_deref());
         Metadata { attempt: read.attempt.filter(|_| self.claims.counts_attempts), ..read }
     }
 

@@ -224,6 +224,9 @@ impl Rules<'_> {
                 let help = "route its requests to a cluster without inbound, or remove it";
                 self.report(format!("{path}.batch"), reason, help);
             }
+            if let Some(priority) = &listener.priority {
+                priority.check(&format!("{path}.priority"), &mut self.checker);
+            }
             if let Some(probes) = &listener.probes {
                 probes.check(&format!("{path}.probes"), listener.address, listener.share_port, &mut self.checker);
             }

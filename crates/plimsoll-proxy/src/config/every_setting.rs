@@ -47,6 +47,9 @@ const VALUES: &[&str] = &[
     "404",
     "\"http://127.0.0.1:7777\"",
     "\"zone\"",
+    "\"json\"",
+    "[\"utilization.gpu\"]",
+    "\"40-41\"",
 ];
 
 /// `examples/all-options.toml` with its comments that are settings as settings.

@@ -19,6 +19,7 @@ use super::criticality::{self, CRITICALITY, FIELD_NAME, TRUST};
 use super::forwarded::{DEFAULT_VIA, FORWARDED, Forwarded, NETWORK, PROXY_PROTOCOL, PSEUDONYM, ProxyProtocol};
 use super::http2::Http2;
 use super::listener_probes::ListenerProbes;
+use super::priority::Priority;
 use super::value::LISTEN_ADDRESS;
 
 /// The whole head of a request. Long enough for a bad mobile link, short enough that slow clients
@@ -103,6 +104,8 @@ table! {
         pub customer_header: Option<HeaderName> = None, optional_as(FIELD_NAME), NEXT_REQUEST;
         /// The field that names the cohort: requests that are admitted or shed together.
         pub cohort_header: Option<HeaderName> = None, optional_as(FIELD_NAME), NEXT_REQUEST;
+        /// An integer priority as a claim of criticality; `None` for none.
+        pub priority: Option<Priority> = None, optional_table, NEXT_REQUEST;
         /// Its requests are batch work, and wait for credit; `None` if not.
         pub batch: Option<BatchConfig> = None, optional_table,
             Effect::Applied("from the next request on; queued requests stay queued");

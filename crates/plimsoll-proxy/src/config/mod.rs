@@ -40,6 +40,7 @@ mod load_reports;
 mod named;
 mod path;
 mod pressure;
+mod priority;
 mod probe_keys;
 mod probes;
 mod quota;
@@ -85,6 +86,7 @@ pub use plimsoll_tls_config::{
     CertificateExpiry, CertificateFiles, ClientCertificate, ClientName, ClusterTls, FilePath, ListenerTls,
 };
 pub use pressure::MemoryLimit;
+pub use priority::Priority;
 pub use quota::Quota;
 pub use raw::Drain;
 pub(crate) use resolve::{Names, Resolved};
