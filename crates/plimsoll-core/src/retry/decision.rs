@@ -51,6 +51,9 @@ pub enum Failure {
     Broken,
     /// The attempt timed out; the backend may still be serving it.
     TimedOut,
+    /// The attempt outlasted its share of the request's time, and is still out. It is abandoned only
+    /// if another may be made.
+    Overdue,
     /// The backend failed in a way that may be its own, such as 502. It may have served the
     /// request.
     Failed(Advice),
@@ -198,7 +201,7 @@ impl Failure {
     pub const fn caller_answer(self) -> CallerAnswer {
         match self {
             // The wait is for the caller, which may have the time.
-            Self::Shed(Advice::After(_)) | Self::Failed(_) | Self::Final => CallerAnswer::Answer,
+            Self::Shed(Advice::After(_)) | Self::Failed(_) | Self::Final | Self::Overdue => CallerAnswer::Answer,
             // The answer forbids retries already, and says more: a customer over its quota should
             // learn of it.
             Self::Shed(Advice::Never) | Self::Throttled => CallerAnswer::Answer,
@@ -210,6 +213,8 @@ impl Failure {
         match self {
             Self::Shed(advice) | Self::Failed(advice) => advice,
             Self::Throttled => Advice::Never,
+            // It has waited already.
+            Self::Overdue => Advice::Elsewhere,
             Self::Broken | Self::TimedOut | Self::Final => Advice::None,
         }
     }
@@ -224,7 +229,7 @@ impl Failure {
             Self::Failed(_) | Self::Final => AttemptEvidence::Answered,
             Self::Shed(_) => AttemptEvidence::Shed,
             Self::Broken => AttemptEvidence::Lost(Loss { silence: None, usual: None }),
-            Self::TimedOut => AttemptEvidence::Unanswered(Wait {
+            Self::TimedOut | Self::Overdue => AttemptEvidence::Unanswered(Wait {
                 waited: Duration::MAX,
                 usual: None,
                 limit: Duration::MAX,
@@ -235,7 +240,7 @@ impl Failure {
 
     /// Whether a backend may have served the request.
     const fn may_be_done(self) -> bool {
-        matches!(self, Self::Broken | Self::TimedOut | Self::Failed(_) | Self::Final)
+        matches!(self, Self::Broken | Self::TimedOut | Self::Overdue | Self::Failed(_) | Self::Final)
     }
 }
 
@@ -348,6 +353,10 @@ mod tests {
             (attempt(Failure::Failed(Advice::Never)), Some(GiveUp::Forbidden(Answer))),
             (attempt(Failure::Broken), None),
             (Attempt { repeat: Repeat::Unsafe, ..attempt(Failure::Broken) }, Some(GiveUp::Unsafe(DoNotRetry))),
+            // It may still be served where it is.
+            (attempt(Failure::Overdue), None),
+            (Attempt { repeat: Repeat::Unsafe, ..attempt(Failure::Overdue) }, Some(GiveUp::Unsafe(Answer))),
+            (Attempt { number: 3, ..attempt(Failure::Overdue) }, Some(GiveUp::Attempts(Answer))),
             (
                 Attempt { repeat: Repeat::Unsafe, ..attempt(Failure::Failed(Advice::None)) },
                 Some(GiveUp::Unsafe(Answer)),
@@ -379,6 +388,8 @@ mod tests {
     fn retry_elsewhere_is_immediate_and_pushback_is_obeyed() {
         let Verdict::Retry(again) = decide(&attempt(OVERLOADED), RICH).0 else { panic!("given up") };
         assert_eq!(again, RetryPlan { wait: Duration::ZERO, at: RetryTarget::OtherBackend });
+        let Verdict::Retry(of_overdue) = decide(&attempt(Failure::Overdue), RICH).0 else { panic!("given up") };
+        assert_eq!(of_overdue, again, "it has waited already");
         let named = Duration::from_secs(2);
         let (verdict, _) = decide(&attempt(Failure::Shed(Advice::After(named))), RICH);
         let Verdict::Retry(again) = verdict else { panic!("given up") };

@@ -490,6 +490,12 @@ impl Rules<'_> {
         let request_timeout = ("request_timeout", cluster.requests.request_timeout);
         self.checker.order(path, ("connect_timeout", &mut cluster.requests.connect_timeout), request_timeout);
         self.checker.order(path, ("queue_timeout", &mut cluster.requests.queue_timeout), request_timeout);
+        if let Some(attempt) = cluster.retry.attempt_timeout.filter(|attempt| *attempt >= request_timeout.1) {
+            let [attempt, request] = [attempt, request_timeout.1].map(humantime::format_duration);
+            let reason = format!("{attempt} has no effect: the whole request has {request} (request_timeout)");
+            let help = "write a shorter time, such as half of request_timeout, or raise request_timeout";
+            self.report(format!("{path}.retry.attempt_timeout"), reason, help);
+        }
         let interval = ("interval", cluster.balancer.checks.interval);
         self.checker.order(&format!("{path}.health"), ("timeout", &mut cluster.health.timeout), interval);
     }

@@ -4,6 +4,8 @@
 //! default and the reason for it stand beside the code that acts by it (`plimsoll::client`,
 //! `plimsoll_core`); here is only its name.
 
+use std::time::Duration;
+
 use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
 use plimsoll_config::{Choice, Effect, Flaw, Format, Table, Visitor, choice, kind, quoted};
 use plimsoll_core::BalancerConfig;
@@ -103,7 +105,10 @@ impl Cluster {
             balancer: self.balancer,
             check: self.health.check(),
             check_timeout: CheckTimeout(self.health.timeout),
-            requests: self.requests,
+            requests: RequestConfig {
+                attempt_timeout: self.retry.attempt_timeout.unwrap_or(Duration::MAX),
+                ..self.requests
+            },
             pool: self.pool,
             localities: self.localities(),
             throttle: self.throttle.policy(),

@@ -16,6 +16,9 @@ table! {
     pub struct Retry {
         /// How often a request is sent at most; 1 switches all of this off.
         pub max_attempts: MaxAttempts = MaxAttempts::default(), value_as(MAX_ATTEMPTS);
+        /// How long one attempt may take where another can be made; `None` for no limit.
+        pub attempt_timeout: Option<Duration> = None, switch,
+            Effect::Applied("from the next request on; health states and connections stay");
         /// Retries and hedges that all requests together may have, as a share of requests.
         pub budget: Ratio = BudgetConfig::DEFAULT_SHARE, value;
         /// Retries that they may have at any rate of requests.
@@ -59,6 +62,10 @@ impl Retry {
 
     /// Reports waits that contradict each other, and hedges that cannot be.
     pub(super) fn check(&mut self, path: &str, checker: &mut Checker<'_>) {
+        if self.attempt_timeout.is_some() && self.max_attempts == MaxAttempts::ONE {
+            let reason = "has no effect: an attempt ends early only for another";
+            checker.report(format!("{path}.attempt_timeout"), reason, "raise max_attempts, or remove it");
+        }
         checker.order(path, ("backoff_base", &mut self.backoff_base), ("backoff_max", self.backoff_max));
         let Some(HedgeConfig { quantile, .. }) = self.hedge else { return };
         if self.max_attempts == MaxAttempts::ONE {

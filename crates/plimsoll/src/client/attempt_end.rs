@@ -49,6 +49,8 @@ pub(crate) enum AttemptEnd {
     Removed,
     /// No head of a response came in time.
     Timeout,
+    /// No head of a response came in the time of one attempt, and another took its place.
+    Overdue,
     /// The body of a response stopped, and the backend had announced more.
     BodyOverdue,
     /// The body of a response stopped, and nothing says that the backend owes more.
@@ -227,6 +229,8 @@ impl AttemptEnd {
             Self::MalformedConnection => Row::lost("bad-response", BROKEN, B::Final, BAD_RESPONSE),
             // The time of the request is up, and not that of an attempt: there is none left for a retry.
             Self::Timeout => Row { retry: None, batch: B::TimedOut, ..Row::late("timeout", Blame::Wait, DEADLINE) },
+            // Another attempt has begun already.
+            Self::Overdue => Row { retry: Some(Retry::Overdue), ..Row::late("attempt-timeout", Blame::Wait, DEADLINE) },
             Self::BodyOverdue => Row::late("body-idle", Blame::Backend, BODY_IDLE),
             Self::BodyIdle => Row { outcome: Outcome::Cancelled, ..Row::late("body-idle", Blame::Nobody, BODY_IDLE) },
             // This side ended it: blame, throttle.

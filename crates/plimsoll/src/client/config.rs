@@ -227,6 +227,11 @@ pub struct RequestConfig {
     ///
     /// While the request body is moving, it counts from its last progress.
     pub request_timeout: Duration,
+    /// Time of one attempt from its request to its response head: after this another backend gets
+    /// the request, if it may be retried. [`Duration::MAX`] for no limit.
+    ///
+    /// An attempt that cannot be replaced goes on: an early end would gain nothing.
+    pub attempt_timeout: Duration,
     /// Longest pause of a response body, and of a request body that is still on its way;
     /// [`Duration::MAX`] for no limit.
     ///
@@ -260,6 +265,7 @@ impl Default for RequestConfig {
         Self {
             protocol: Protocol::default(),
             request_timeout: Self::DEFAULT_REQUEST_TIMEOUT,
+            attempt_timeout: Duration::MAX,
             body_idle_timeout: Self::DEFAULT_BODY_IDLE_TIMEOUT,
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             max_pending: Self::DEFAULT_MAX_PENDING,

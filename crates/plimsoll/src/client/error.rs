@@ -101,6 +101,14 @@ pub enum Error {
         /// Attempts that were made.
         attempts: u32,
     },
+    /// No head of a response in the time of one attempt. The request went to another backend.
+    #[error("no response within {after:?}{}, the time of one attempt", Whence(*address))]
+    Overdue {
+        /// The limit.
+        after: Duration,
+        /// The backend; `None` if it is no backend any more.
+        address: Option<SocketAddr>,
+    },
     /// The body stopped arriving.
     #[error("no byte of the response's body for {after:?}")]
     BodyIdle {
@@ -321,7 +329,7 @@ impl Error {
             | Self::Closed { address, .. }
             | Self::CutOff { address }
             | Self::BadResponse { address, .. } => Some(*address),
-            Self::Timeout { address, .. } => *address,
+            Self::Timeout { address, .. } | Self::Overdue { address, .. } => *address,
             _ => None,
         }
     }
@@ -337,7 +345,11 @@ impl Error {
             | Self::Timeout { attempts, .. }
             | Self::Closed { attempts, .. }
             | Self::BadResponse { attempts, .. } => *attempts,
-            Self::BodyIdle { .. } | Self::RequestBody(_) | Self::CutOff { .. } | Self::Preempted => 1,
+            Self::Overdue { .. }
+            | Self::BodyIdle { .. }
+            | Self::RequestBody(_)
+            | Self::CutOff { .. }
+            | Self::Preempted => 1,
         }
     }
 
@@ -417,6 +429,7 @@ impl Error {
             Self::Connect { cause, .. } => cause.end(),
             Self::Refused { refused, .. } => refused.end(),
             Self::Timeout { .. } => AttemptEnd::Timeout,
+            Self::Overdue { .. } => AttemptEnd::Overdue,
             Self::BodyIdle { .. } => AttemptEnd::BodyIdle,
             Self::Preempted => AttemptEnd::Preempted,
             Self::RequestBody(_) => AttemptEnd::RequestBody,

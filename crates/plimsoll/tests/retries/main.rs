@@ -5,6 +5,7 @@ mod bodies;
 mod elsewhere;
 mod failures;
 mod hedges;
+mod overdue;
 #[path = "../support/mod.rs"]
 mod support;
 mod telling;

@@ -124,7 +124,7 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    fn decide(
+    pub(super) fn decide(
         &mut self,
         id: BackendId,
         failure: retry::Failure,

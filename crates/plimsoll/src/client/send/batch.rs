@@ -69,6 +69,7 @@ pub(super) async fn send<B: RequestBody>(
         limit,
         left,
         deadline: until,
+        due: None,
         informational: terms.informational.as_ref(),
         tracer: trace::tracer(terms.tracer.as_deref()),
         lent_host: false,

@@ -9,7 +9,7 @@ use plimsoll_core::{BackendId, Timestamp};
 use plimsoll_http1::ResponseHead;
 
 use super::again::{Repeatability, discard};
-use super::{AttemptResult, Call, MAX_CLOSED, connect_error, connect_too_late, gone};
+use super::{AttemptResult, Call, MAX_CLOSED, Turn, connect_error, connect_too_late, gone};
 use crate::client::ClientAddress;
 use crate::client::attempt::{Attempt, Streams as _};
 use crate::client::backend::Backend;
@@ -50,6 +50,8 @@ impl<B: RequestBody> Drop for Flight<'_, '_, B> {
 /// Why an answer is not waited for any longer.
 enum WaitEnd {
     TooLate(TooLate),
+    /// Another attempt takes its place, at this backend.
+    Overdue(Turn),
     Preempted,
 }
 
@@ -75,6 +77,7 @@ impl<B: RequestBody> Call<'_, B> {
                     Err(error) => return AttemptResult::NotSent(error),
                 };
             form::http1(request, &backend, &mut self.lent_host);
+            self.start_attempt_time();
             let exchange = Exchange::new(lease, request, self.informational);
             let mut flight = Flight { exchange: Some(exchange), attempt: &mut attempt };
             let answer = std::future::poll_fn(|cx| {
@@ -84,13 +87,21 @@ impl<B: RequestBody> Call<'_, B> {
                     if attempt.is_preempted(cx) {
                         return Poll::Ready(Err(WaitEnd::Preempted));
                     }
-                    let polled = exchange.poll_answer(cx, self.deadline).map(|answer| answer.map_err(WaitEnd::TooLate));
+                    let polled =
+                        exchange.poll_answer(cx, self.wait_end()).map(|answer| answer.map_err(WaitEnd::TooLate));
                     attempt.set_sent(exchange.is_sent(), exchange.request().body().moved());
                     if polled.is_pending() && exchange.awaits_body() && !attempt.has_preemption() {
                         exchange.set_preemption(attempt.preemption());
                         continue;
                     }
                     let is_late = matches!(polled, Poll::Ready(Err(WaitEnd::TooLate(TooLate))));
+                    if is_late && self.is_due() {
+                        let (awaits_caller, moved) = (exchange.awaits_body(), exchange.request().body().moved());
+                        match self.replace(id, awaits_caller, moved, Repeatability::of(exchange.request())) {
+                            Some(turn) => return Poll::Ready(Err(WaitEnd::Overdue(turn))),
+                            None => continue,
+                        }
+                    }
                     if !is_late || !self.goes_on(exchange.request().body()) {
                         return polled;
                     }
@@ -123,6 +134,12 @@ impl<B: RequestBody> Call<'_, B> {
                 Err(WaitEnd::Preempted) => {
                     drop(exchange);
                     return self.preempted(&mut attempt);
+                }
+                Err(WaitEnd::Overdue(turn)) => {
+                    drop(exchange);
+                    self.overdue(&mut attempt);
+                    request.body_mut().rewind();
+                    return AttemptResult::Again(turn);
                 }
                 Err(WaitEnd::TooLate(TooLate)) => {
                     attempt.set_awaits_caller(exchange.awaits_body());

@@ -82,21 +82,35 @@ impl<B: RequestBody> Call<'_, B> {
         let mut openings = 0;
         loop {
             let (answer, backend, mut body, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
-                Sending::Sent(mut answer, stream, backend, mut body, copy) => {
+                Sending::Sent(mut answer, stream, backend, mut body, mut copy) => {
                     attempt.sent_on(stream);
                     let preemption = (!body.is_end_stream()).then(|| attempt.preemption().clone());
                     if let Some(preemption) = &preemption {
                         body.set_preemption(preemption);
                     }
+                    self.start_attempt_time();
                     let uploading = Uploading { attempt: &mut attempt, body: &mut body };
+                    let mut replaced = None;
                     let answer = loop {
                         let answer = unless_preempted(preemption.as_deref(), answer.as_mut());
-                        let answer = limit.as_mut().wait(self.deadline, answer).await;
+                        let answer = limit.as_mut().wait(self.wait_end(), answer).await;
+                        if answer.is_err() && self.is_due() {
+                            replaced = self.replace_http2(id, uploading.body, &mut copy);
+                            match replaced {
+                                Some(_) => break answer,
+                                None => continue,
+                            }
+                        }
                         if answer.is_ok() || !self.goes_on(uploading.body) {
                             break answer;
                         }
                     };
                     drop(uploading);
+                    if let Some((turn, again)) = replaced {
+                        self.overdue(&mut attempt);
+                        *request = again;
+                        return AttemptResult::Again(turn);
+                    }
                     (answer, backend, body, copy)
                 }
                 Sending::Wait(backend, opened) => match limit.as_mut().wait(self.deadline, opened).await {

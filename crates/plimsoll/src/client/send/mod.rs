@@ -12,6 +12,7 @@ mod golden;
 mod hedge;
 mod http1;
 mod http2;
+mod overdue;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -95,6 +96,8 @@ struct Call<'a, B> {
     /// The time that the caller waits, by its own word and by that of the request that it serves.
     left: Duration,
     deadline: Instant,
+    /// When the present attempt makes way for another; `None`: not before the deadline.
+    due: Option<Instant>,
     informational: Option<&'a Informational>,
     tracer: Option<&'a dyn Tracer>,
     lent_host: bool,
@@ -177,6 +180,7 @@ pub(super) fn send<B: RequestBody>(
             limit,
             left,
             deadline,
+            due: None,
             informational: terms.informational.as_ref(),
             tracer: trace::tracer(terms.tracer.as_deref()),
             lent_host: false,
