@@ -17,6 +17,9 @@ pub struct RetryConfig {
     pub backoff_base: Duration,
     /// The longest wait before any retry; at least the base.
     pub backoff_max: Duration,
+    /// The longest pushback that the client waits for. With a longer one it gives up and passes the
+    /// answer to its caller.
+    pub pushback_max: Duration,
 }
 
 impl RetryConfig {
@@ -24,9 +27,9 @@ impl RetryConfig {
     pub const DEFAULT_BACKOFF_BASE: Duration = Duration::from_millis(25);
     /// Ten times the base: a longer wait is the caller's decision.
     pub const DEFAULT_BACKOFF_MAX: Duration = Duration::from_millis(250);
-    /// Longest pushback that the client waits for. With a longer one it gives up and answers its
-    /// caller.
-    pub const MAX_PUSHBACK: Duration = Duration::from_secs(10);
+    /// The shortest time that `Retry-After` can name. For a longer one the caller is the better
+    /// place to wait: it may ask elsewhere, and holds nobody's memory but its own.
+    pub const DEFAULT_PUSHBACK_MAX: Duration = Duration::from_secs(1);
 }
 
 impl Default for RetryConfig {
@@ -35,6 +38,7 @@ impl Default for RetryConfig {
             max_attempts: MaxAttempts::DEFAULT,
             backoff_base: Self::DEFAULT_BACKOFF_BASE,
             backoff_max: Self::DEFAULT_BACKOFF_MAX,
+            pushback_max: Self::DEFAULT_PUSHBACK_MAX,
         }
     }
 }
@@ -139,7 +143,7 @@ pub enum GiveUp {
     Attempts(CallerAnswer),
     /// The answer forbade retries.
     Forbidden(CallerAnswer),
-    /// The pushback exceeds [`RetryConfig::MAX_PUSHBACK`].
+    /// The pushback exceeds [`RetryConfig::pushback_max`].
     TooLong(CallerAnswer),
     /// Other backends would fail as well.
     Final,
@@ -263,7 +267,7 @@ impl RetryConfig {
         match (failure, advice) {
             (Failure::Final, _) => return Err(GiveUp::Final),
             (_, Advice::Never) => return Err(GiveUp::Forbidden(caller_answer)),
-            (_, Advice::After(wait)) if wait > Self::MAX_PUSHBACK => return Err(GiveUp::TooLong(caller_answer)),
+            (_, Advice::After(wait)) if wait > self.pushback_max => return Err(GiveUp::TooLong(caller_answer)),
             _ => {}
         }
         match repeat {
@@ -390,7 +394,7 @@ mod tests {
         assert_eq!(again, RetryPlan { wait: Duration::ZERO, at: RetryTarget::OtherBackend });
         let Verdict::Retry(of_overdue) = decide(&attempt(Failure::Overdue), RICH).0 else { panic!("given up") };
         assert_eq!(of_overdue, again, "it has waited already");
-        let named = Duration::from_secs(2);
+        let named = Duration::from_millis(700);
         let (verdict, _) = decide(&attempt(Failure::Shed(Advice::After(named))), RICH);
         let Verdict::Retry(again) = verdict else { panic!("given up") };
         assert_eq!(again.at, RetryTarget::AnyBackend);
@@ -417,8 +421,8 @@ mod tests {
     #[test]
     fn maximum_pushback_is_obeyed() {
         let after = |wait| why(&attempt(Failure::Shed(Advice::After(wait))));
-        assert_eq!(after(RetryConfig::MAX_PUSHBACK), None);
-        let longer = RetryConfig::MAX_PUSHBACK + Duration::from_nanos(1);
+        assert_eq!(after(RetryConfig::DEFAULT_PUSHBACK_MAX), None);
+        let longer = RetryConfig::DEFAULT_PUSHBACK_MAX + Duration::from_nanos(1);
         assert_eq!(after(longer), Some(GiveUp::TooLong(CallerAnswer::Answer)));
     }
 }

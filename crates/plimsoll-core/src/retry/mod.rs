@@ -23,7 +23,9 @@
 //! There is no wait if the answer said "elsewhere": another backend has its own load. Otherwise the
 //! wait is drawn from zero to `base · 2^(retry − 1)`, at most `max` (*full jitter*: clients that
 //! failed together must not return together). If the answer names a time (`Retry-After`, pushback),
-//! the wait is that time plus such a draw, for the same reason.
+//! the wait is that time plus such a draw, for the same reason. A time beyond
+//! [`RetryConfig::pushback_max`] is not waited for: the caller gets the answer, and may have the time.
+//! [`Waiting`] bounds the requests that wait, and their memory.
 //!
 //! # The caller's answer
 //!
@@ -38,9 +40,11 @@ mod budget;
 mod decision;
 pub mod hedge;
 mod jitter;
+mod waiting;
 
 pub use attempts::MaxAttempts;
 pub use budget::{Budget, BudgetConfig};
 pub use decision::{
     Advice, Attempt, CallerAnswer, Failure, GiveUp, Repeat, RetryConfig, RetryPlan, RetryTarget, Verdict,
 };
+pub use waiting::{Places, Waiting};

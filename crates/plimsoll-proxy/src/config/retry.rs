@@ -29,6 +29,8 @@ table! {
         pub backoff_base: Duration = RetryConfig::default().backoff_base, value;
         /// The longest before any.
         pub backoff_max: Duration = RetryConfig::default().backoff_max, value;
+        /// The longest wait that a backend may name; for a longer one the client gets the answer.
+        pub pushback_max: Duration = RetryConfig::DEFAULT_PUSHBACK_MAX, value;
         /// When a request without a response is sent to a second backend; `None` for never.
         pub hedge: Option<HedgeConfig> = None, optional_table,
             Effect::Applied("from the next request on; known latencies stay");
@@ -53,6 +55,7 @@ impl Retry {
                 max_attempts: self.max_attempts,
                 backoff_base: self.backoff_base,
                 backoff_max: self.backoff_max,
+                pushback_max: self.pushback_max,
             },
             budget: BudgetConfig { share: self.budget, floor: self.budget_floor },
             max_body: self.max_body.and_then(|size| NonZeroUsize::new(size.bytes())),

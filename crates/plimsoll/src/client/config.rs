@@ -301,6 +301,7 @@ impl RetryPolicy {
             max_attempts: MaxAttempts::ONE,
             backoff_base: RetryConfig::DEFAULT_BACKOFF_BASE,
             backoff_max: RetryConfig::DEFAULT_BACKOFF_MAX,
+            pushback_max: RetryConfig::DEFAULT_PUSHBACK_MAX,
         },
         budget: BudgetConfig { share: BudgetConfig::DEFAULT_SHARE, floor: BudgetConfig::DEFAULT_FLOOR },
         max_body: None,

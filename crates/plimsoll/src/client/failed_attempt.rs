@@ -91,11 +91,13 @@ pub enum NoRetryReason {
     HeldBack,
     /// Any other backend would fail as well.
     Final,
+    /// Too many requests wait before a retry.
+    TooManyWait,
 }
 
 impl NoRetryReason {
     /// All.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoOther,
         Self::TooMany,
         Self::TooLate,
@@ -106,6 +108,7 @@ impl NoRetryReason {
         Self::NoBudget,
         Self::HeldBack,
         Self::Final,
+        Self::TooManyWait,
     ];
 
     /// The word for it in metrics.
@@ -122,6 +125,7 @@ impl NoRetryReason {
             Self::NoBudget => "budget",
             Self::HeldBack => "throttled",
             Self::Final => "final",
+            Self::TooManyWait => "waiting",
         }
     }
 }
@@ -144,6 +148,7 @@ impl NextStep {
             Self::GaveUp(NoRetryReason::TooLong) => "not retried: the backend asked for too long a wait",
             Self::GaveUp(NoRetryReason::NoBudget) => "not retried: retry budget exhausted",
             Self::GaveUp(NoRetryReason::HeldBack) => "not retried: requests to this cluster are throttled",
+            Self::GaveUp(NoRetryReason::TooManyWait) => "not retried: too many requests wait before a retry",
             Self::GaveUp(NoRetryReason::Final) => "not retried: any other backend would fail as well",
         }
     }

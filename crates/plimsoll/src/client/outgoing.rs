@@ -174,6 +174,11 @@ impl<B: RequestBody> Outgoing<B> {
         self.look(Record::is_whole).unwrap_or(true)
     }
 
+    /// Bytes that are kept of it.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.look(|record| record.kept.iter().map(Bytes::len).sum()).unwrap_or(0)
+    }
+
     /// Whether nothing of it is kept: once handed over, there is nothing to take back.
     pub(crate) fn goes_once(&self) -> bool {
         matches!(&self.0, Source::Own(record)

@@ -60,6 +60,11 @@ impl<B: RequestBody> Copy<B> {
         self.body.is_whole()
     }
 
+    /// Bytes that are kept of its body.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.body.kept_bytes()
+    }
+
     /// Whether it must not be sent again unless the server says that it did not look.
     pub(super) fn only_if_refused(&self) -> bool {
         self.only_if_refused

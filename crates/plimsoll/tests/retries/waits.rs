@@ -1,6 +1,59 @@
 //! Retries that are waited for, or come too late.
 
+use plimsoll_core::slots::Holder;
+
 use super::*;
+
+/// What one client lets wait is bounded, and all others may still wait.
+#[tokio::test]
+async fn request_without_a_place_to_wait_is_answered_at_once() {
+    let server = Server::start(Speaks::Http2(1_000), |request| {
+        Box::pin(async {
+            request.into_body().collect().await.unwrap();
+            Response::builder().status(503).header("retry-after", "9").body(Empty::new().boxed()).unwrap()
+        })
+    })
+    .await;
+    let mut config = rich();
+    config.balancer.max_active_requests = std::num::NonZeroU32::new(10_000).unwrap();
+    config.throttle = ThrottlePolicy::Off;
+    config.requests.protocol = Protocol::Http2;
+    config.pool.max_streams = std::num::NonZeroU32::new(1_000).unwrap();
+    config.retry.attempts.pushback_max = Duration::from_secs(10);
+    config.retry.budget.floor = 100_000;
+    let cluster = running(config, &[&server]).await;
+    let client = Client::new(&cluster);
+    let (greedy, other) = (Holder::new(u64::MAX / 3), Holder::new(u64::MAX / 7));
+    // Three places of 16 KiB; half of all 1,024 are for one client, which are 171 requests.
+    let send = |holder| {
+        let client = client.clone();
+        let request = Request::put("/").body(Full::new(Bytes::from(vec![7; 40 * 1024]))).unwrap();
+        async move { client.send_with(request, Terms::default().on_behalf_of(holder)).await.unwrap().status() }
+    };
+    let denied = || given_up(&cluster.counts(), NoRetryReason::TooManyWait);
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..171 {
+        waiting.spawn(send(greedy));
+    }
+    until(|| server.requests() == 171).await;
+    let budget_used = || cluster.restraint().budget_used.as_f64();
+    until(|| budget_used() > 0.0).await;
+    for _ in 0..3 {
+        assert_eq!(send(greedy).await, StatusCode::SERVICE_UNAVAILABLE);
+    }
+    let of_greedy = denied();
+    let used = budget_used();
+    waiting.spawn(send(other));
+    until(|| budget_used() > used).await;
+    assert!(of_greedy >= 3, "{of_greedy}");
+    assert_eq!(denied(), of_greedy);
+    waiting.shutdown().await;
+    until(|| budget_used() == 0.0).await;
+    // Callers that left hold no places.
+    waiting.spawn(send(greedy));
+    until(|| budget_used() > 0.0).await;
+    assert_eq!(denied(), of_greedy);
+}
 
 /// A caller that may have time to wait is told how long.
 #[tokio::test]
@@ -18,7 +71,7 @@ async fn a_wait_that_is_longer_than_anybody_waits_is_for_the_caller_to_wait() {
 
 #[tokio::test]
 async fn whoever_leaves_before_a_retry_is_made_has_not_used_it() {
-    let later = || now(Response::builder().status(503).header("retry-after", "9").body(Empty::new().boxed()).unwrap());
+    let later = || now(Response::builder().status(503).header("retry-after", "1").body(Empty::new().boxed()).unwrap());
     let (server, _) = refusing(Speaks::Http1, later).await;
     let cluster = running(rich(), &[&server]).await;
     let client = Client::new(&cluster);
@@ -77,13 +130,13 @@ async fn a_named_wait_is_waited_and_not_longer_than_anybody_does() {
 #[tokio::test]
 async fn a_retry_that_could_not_be_answered_in_time_is_not_made() {
     let (server, _) = refusing(Speaks::Http1, || {
-        now(Response::builder().status(503).header("retry-after", "2").body(Empty::new().boxed()).unwrap())
+        now(Response::builder().status(503).header("retry-after", "1").body(Empty::new().boxed()).unwrap())
     })
     .await;
     let cluster = running(rich(), &[&server]).await;
     let client = Client::new(&cluster);
     let mut request = get("/");
-    request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "1500".parse().unwrap());
+    request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "500".parse().unwrap());
     let response = client.send(request).await.unwrap();
     assert_eq!((response.status(), server.requests()), (StatusCode::SERVICE_UNAVAILABLE, 1));
     assert_eq!(given_up(&cluster.counts(), NoRetryReason::TooLate), 1);

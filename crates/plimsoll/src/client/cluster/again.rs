@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use plimsoll_core::retry::{Attempt, CallerAnswer, Failure, GiveUp, Repeat, RetryPlan, RetryTarget, Verdict};
+use plimsoll_core::retry::{Attempt, CallerAnswer, Failure, GiveUp, Places, Repeat, RetryPlan, RetryTarget, Verdict};
 use plimsoll_core::throttle::{Loss, Wait};
-use plimsoll_core::{BackendId, Completion, Criticality, Operation, Outcome, Ratio, Timestamp};
+use plimsoll_core::{BackendId, Completion, Criticality, Outcome, Ratio, Timestamp};
 
 use super::Shared;
 use super::machine::{Found, Kind, Machine};
@@ -22,6 +22,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) is_idempotent: bool,
     /// The sent part of its body can be sent again.
     pub(crate) is_whole: bool,
+    /// Bytes kept of its body.
+    pub(crate) kept: usize,
     /// After this nobody wants its answer.
     pub(crate) deadline: Timestamp,
 }
@@ -30,16 +32,17 @@ pub(crate) struct Ask<'a> {
 pub(crate) enum Grant {
     /// At once, to this backend, where it counts as active.
     At(BackendId),
-    /// After this time, to any.
-    After(Duration),
+    /// After this time, to any. It holds these places until then.
+    After(Duration, Places),
 }
 
 /// A retry, taken from the budget. Dropped before it is made (no backend was found, or the caller
 /// left), it returns to the budget.
 pub(crate) struct Retry<'a> {
     cluster: &'a Shared,
-    /// The operation of its request.
-    operation: Operation,
+    kind: Kind,
+    /// The places that its request waits in.
+    places: Option<Places>,
     /// Why it is made.
     reason: &'static str,
     /// The advice for the caller if it is not made.
@@ -51,6 +54,14 @@ impl Retry<'_> {
     /// An attempt begins that is this one.
     pub(crate) fn made(&mut self) {
         self.is_made = true;
+        if let Some(places) = self.places.take() {
+            self.cluster.machine.lock().waiting.give_back(self.kind.holders(), places);
+        }
+    }
+
+    /// Its request waits in these places, until it is made or dropped.
+    pub(crate) fn waits_in(&mut self, places: Places) {
+        self.places = Some(places);
     }
 
     /// It has ended so.
@@ -67,7 +78,11 @@ impl Retry<'_> {
 impl Drop for Retry<'_> {
     fn drop(&mut self) {
         if !self.is_made {
-            self.cluster.machine.lock().budget.give_back(self.operation);
+            let mut machine = self.cluster.machine.lock();
+            machine.budget.give_back(self.kind.operation);
+            if let Some(places) = self.places.take() {
+                machine.waiting.give_back(self.kind.holders(), places);
+            }
         }
     }
 }
@@ -120,7 +135,7 @@ impl Shared {
         ask: &Ask<'_>,
     ) -> Result<(Retry<'_>, Grant), Denial> {
         let (caller_answer, grant) = self.machine.lock().again(now, ask)?;
-        Ok((Retry { cluster: self, operation: ask.kind.operation, reason, caller_answer, is_made: false }, grant))
+        Ok((Retry { cluster: self, kind: ask.kind, places: None, reason, caller_answer, is_made: false }, grant))
     }
 
     /// A backend for a retry after a wait: preferably none of `tried`, but one of them rather than
@@ -192,7 +207,13 @@ impl Machine {
                 .at_once(now, ask.kind, ask.tried)
                 .map(|id| (caller_answer, Grant::At(id)))
                 .map_err(|why| Denial { why, caller_answer }),
-            Verdict::Retry(RetryPlan { wait, .. }) => Ok((caller_answer, Grant::After(wait))),
+            Verdict::Retry(RetryPlan { wait, .. }) => match self.waiting.take(ask.kind.holders(), ask.kept) {
+                Some(places) => Ok((caller_answer, Grant::After(wait, places))),
+                None => {
+                    self.budget.give_back(ask.kind.operation);
+                    Err(Denial { why: NoRetryReason::TooManyWait, caller_answer })
+                }
+            },
         }
     }
 

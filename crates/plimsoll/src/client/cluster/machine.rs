@@ -13,8 +13,8 @@ use std::time::Duration;
 use http::StatusCode;
 use plimsoll_core::health::State;
 use plimsoll_core::queue::{Queue, SeatState, Served};
-use plimsoll_core::retry::Budget;
 use plimsoll_core::retry::hedge::Hedge;
+use plimsoll_core::retry::{Budget, Waiting};
 use plimsoll_core::slots::{Holder, Holders, Slots};
 use plimsoll_core::throttle::{self, Silence, Throttle, ThrottledShare, Verdict};
 use plimsoll_core::{
@@ -180,6 +180,8 @@ pub(super) struct Machine {
     pub(super) preemptibles: Preemptibles,
     pub(super) throttle: Throttle,
     pub(super) budget: Budget,
+    /// Requests that wait before a retry.
+    pub(super) waiting: Waiting,
     /// The rule of hedges, if any.
     pub(super) hedge: Option<Hedge>,
     /// The usual latency.
@@ -210,6 +212,7 @@ impl Machine {
             events: Vec::new(),
             throttle: Throttle::new(now, config.throttle),
             budget: Budget::new(now, config.retry.budget).with_credit(CREDIT),
+            waiting: Waiting::default(),
             hedge: config.retry.hedge.map(Hedge::new),
             config: Arc::new(config),
             counts: ClusterCounts::default(),

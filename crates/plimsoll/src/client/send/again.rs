@@ -45,6 +45,8 @@ pub(super) struct Repeatability {
     is_idempotent: bool,
     /// All that was sent of its body is there.
     is_whole: bool,
+    /// Bytes kept of it.
+    kept: usize,
 }
 
 impl Repeatability {
@@ -52,6 +54,7 @@ impl Repeatability {
         Self {
             is_idempotent: is_idempotent(request.method(), request.extensions()),
             is_whole: request.body().is_whole(),
+            kept: request.body().kept_bytes(),
         }
     }
 
@@ -67,8 +70,8 @@ impl Repeatability {
 
     /// The same of a request that was handed over; `None` if no copy could be made.
     pub(super) fn of_copy<B: RequestBody>(copy: Option<&Copy<B>>) -> Self {
-        let Some(copy) = copy else { return Self { is_idempotent: false, is_whole: false } };
-        Self { is_idempotent: copy.is_idempotent(), is_whole: copy.is_whole() }
+        let Some(copy) = copy else { return Self { is_idempotent: false, is_whole: false, kept: 0 } };
+        Self { is_idempotent: copy.is_idempotent(), is_whole: copy.is_whole(), kept: copy.kept_bytes() }
     }
 }
 
@@ -145,14 +148,19 @@ impl<B: RequestBody> Call<'_, B> {
             failure,
             is_idempotent: request.is_idempotent,
             is_whole: request.is_whole,
+            kept: request.kept,
             deadline: self.started + self.left.min(self.timeout),
         };
-        let (retry, grant) = cluster.again(now, otherwise.reason(), &ask)?;
-        self.retry = Some(retry);
-        Ok(match grant {
+        let (mut retry, grant) = cluster.again(now, otherwise.reason(), &ask)?;
+        let turn = match grant {
             Grant::At(next) => Turn::At(next, now),
-            Grant::After(wait) => Turn::After(wait, Box::new(otherwise)),
-        })
+            Grant::After(wait, places) => {
+                retry.waits_in(places);
+                Turn::After(wait, Box::new(otherwise))
+            }
+        };
+        self.retry = Some(retry);
+        Ok(turn)
     }
 
     /// Records and counts the end of an attempt.
