@@ -26,6 +26,9 @@ pub(crate) struct Limits {
     pub(crate) min_body_rate: u64,
     pub(crate) upgrade_idle_timeout: Duration,
     pub(crate) http2: Allowance,
+    /// Silence of an HTTP/2 client before a PING.
+    pub(crate) ping_interval: Duration,
+    pub(crate) ping_timeout: Duration,
     /// Which header of the PROXY protocol connections begin with.
     pub(crate) proxy_protocol: Option<config::ProxyProtocol>,
     pub(crate) forwarding: forwarded::Rules,
@@ -46,6 +49,8 @@ impl From<&config::Listener> for Limits {
             min_body_rate: listener.min_body_rate.map_or(0, |size| size.bytes() as u64),
             upgrade_idle_timeout: listener.upgrade_idle_timeout,
             http2: listener.http2.allowance(),
+            ping_interval: listener.http2.ping_interval.unwrap_or(listener.idle_timeout),
+            ping_timeout: listener.http2.ping_timeout,
             proxy_protocol: listener.proxy_protocol,
             forwarding: forwarded::Rules::from(listener),
         }

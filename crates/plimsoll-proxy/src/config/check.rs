@@ -386,6 +386,14 @@ impl Rules<'_> {
                 cluster.requests.protocol = Protocol::Http1;
             }
         }
+        if cluster.ping_interval.is_some() && cluster.requests.protocol == Protocol::Http1 {
+            let help = "write protocol = \"auto\" or \"http2\" in the cluster, or remove it";
+            self.report(format!("{path}.ping_interval"), "has no effect: HTTP/1 has no PING", help);
+        }
+        if cluster.ping_timeout.is_some() && cluster.ping_interval.is_none() {
+            let reason = "has no effect: no PING is sent";
+            self.report(format!("{path}.ping_timeout"), reason, "add ping_interval = \"30s\", or remove it");
+        }
         cluster.check_localities(&path, is_name, &mut self.checker);
         self.times(&path, cluster);
         check_balancer(&mut self.checker, &path, &mut cluster.balancer);

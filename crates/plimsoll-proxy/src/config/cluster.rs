@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
+use plimsoll::client::{CheckTimeout, ClusterConfig, Ping, PoolConfig, Protocol, RequestConfig};
 use plimsoll_config::{Choice, Effect, Flaw, Format, Table, Visitor, choice, kind, quoted};
 use plimsoll_core::BalancerConfig;
 use plimsoll_core::pick::{PrequalConfig, ProbeSource};
@@ -73,6 +73,10 @@ pub struct Cluster {
     pub requests: RequestConfig,
     /// Connections kept to each backend, for each thread.
     pub pool: PoolConfig,
+    /// When a silent HTTP/2 connection with requests is asked whether its backend is there; `None`: never.
+    pub ping_interval: Option<Duration>,
+    /// Time for the answer; `None`: the default.
+    pub ping_timeout: Option<Duration>,
     /// How the machine balances: its policy, health rules and limits.
     pub balancer: BalancerConfig,
     /// How backends are checked.
@@ -109,7 +113,7 @@ impl Cluster {
                 attempt_timeout: self.retry.attempt_timeout.unwrap_or(Duration::MAX),
                 ..self.requests
             },
-            pool: self.pool,
+            pool: PoolConfig { ping: self.ping(), ..self.pool },
             localities: self.localities(),
             throttle: self.throttle.policy(),
             retry: self.retry.policy(),
@@ -120,6 +124,12 @@ impl Cluster {
             tls: None,
             probes: None,
         }
+    }
+
+    /// The PINGs on its connections.
+    fn ping(&self) -> Option<Ping> {
+        let timeout = self.ping_timeout.unwrap_or(Ping::DEFAULT_TIMEOUT);
+        self.ping_interval.map(|interval| Ping { interval, timeout })
     }
 
     /// Whether each backend keeps its number: in a fixed list, or by its ordinal.
@@ -168,6 +178,8 @@ impl Table for Cluster {
         visitor.value(("max_idle_connections", BUSY_STAY), &mut pool.max_idle_connections);
         visitor.value(("inactive_after", BUSY_STAY), &mut pool.inactive_after);
         visitor.value(("max_streams", BUSY_STAY), &mut pool.max_streams);
+        visitor.switch(("ping_interval", NEW_CONNECTIONS), &mut self.ping_interval);
+        visitor.optional(("ping_timeout", NEW_CONNECTIONS), &mut self.ping_timeout);
         visitor.switch_as(("proxy_protocol", NEW_CONNECTIONS), &mut self.proxy_protocol, PROXY_HEADER);
         visitor.value(("panic_threshold", NEXT_REQUEST), &mut balancer.panic_threshold);
         visitor.optional_table("discovery", &mut self.discovery);

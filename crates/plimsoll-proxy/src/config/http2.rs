@@ -1,6 +1,7 @@
 //! The limits of a client on one HTTP/2 connection.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use plimsoll_config::table;
 use plimsoll_http2::Allowance;
@@ -16,6 +17,9 @@ const DEFAULT_MAX_RESETS: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 /// and responses earn, which do not count. A hundred cost a ten-thousandth of a core.
 const DEFAULT_MAX_CONTROL_FRAMES: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 
+/// Time for the answer to a PING that asks whether a silent client is still there. hyper's default.
+const DEFAULT_PING_TIMEOUT: Duration = Duration::from_secs(20);
+
 table! {
     /// The limits of a client on one HTTP/2 connection.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,10 @@ table! {
         pub max_resets_per_second: NonZeroU32 = DEFAULT_MAX_RESETS, value;
         /// Frames that carry no request, in a second.
         pub max_control_frames_per_second: NonZeroU32 = DEFAULT_MAX_CONTROL_FRAMES, value;
+        /// Silence after which the client is asked by a PING whether it is there; `None`: `idle_timeout`.
+        pub ping_interval: Option<Duration> = None, optional;
+        /// Time for the answer.
+        pub ping_timeout: Duration = DEFAULT_PING_TIMEOUT, value;
     }
 }
 

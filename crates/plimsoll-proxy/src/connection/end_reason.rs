@@ -27,6 +27,8 @@ pub(crate) enum EndReason {
     Protocol,
     /// Something was in flight on it when the time to drain was over.
     Drain,
+    /// An HTTP/2 client did not answer a PING.
+    NoPong,
 }
 
 impl Label for EndReason {
@@ -42,6 +44,7 @@ impl Label for EndReason {
         Self::Abuse(Abuse::Stall),
         Self::Protocol,
         Self::Drain,
+        Self::NoPong,
     ];
 
     fn index(self) -> usize {
@@ -50,6 +53,7 @@ impl Label for EndReason {
             Self::Abuse(abuse) => 4 + abuse as usize,
             Self::Protocol => 7,
             Self::Drain => 8,
+            Self::NoPong => 9,
         }
     }
 
@@ -64,6 +68,7 @@ impl Label for EndReason {
             Self::Abuse(Abuse::Stall) => "stall",
             Self::Protocol => "protocol",
             Self::Drain => "drain",
+            Self::NoPong => "no-pong",
         }
     }
 }

@@ -36,22 +36,21 @@ const LEAN_SEND_BUFFER: usize = 16 * 1024;
 /// Errors of the client that cost a stream, in the life of a connection. h2's own default; each may
 /// leave a frame in a queue that a client need not read, so that a rate alone is not enough.
 const MAX_STREAM_ERRORS: usize = 1024;
-/// Time for the answer to a PING that asks whether a silent client is still there. hyper's default.
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The inputs of a connection's settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) allowance: Allowance,
     pub(crate) max_header_size: usize,
-    pub(crate) idle_timeout: Duration,
+    pub(crate) ping_interval: Duration,
+    pub(crate) ping_timeout: Duration,
     /// Memory is short.
     pub(crate) is_lean: bool,
 }
 
 /// How hyper is to serve one client.
 pub(crate) fn builder(settings: Settings, tasks: StreamTasks) -> http2::Builder<StreamTasks> {
-    let Settings { allowance, max_header_size, idle_timeout, is_lean } = settings;
+    let Settings { allowance, max_header_size, ping_interval, ping_timeout, is_lean } = settings;
     let (stream_window, connection_window, send_buffer) = if is_lean {
         (LEAN_STREAM_WINDOW, LEAN_CONNECTION_WINDOW, LEAN_SEND_BUFFER)
     } else {
@@ -72,8 +71,8 @@ pub(crate) fn builder(settings: Settings, tasks: StreamTasks) -> http2::Builder<
         .max_send_buf_size(send_buffer)
         // A client whose machine is gone says nothing, and may have a call open that says nothing
         // either.
-        .keep_alive_interval(idle_timeout)
-        .keep_alive_timeout(PING_TIMEOUT);
+        .keep_alive_interval(ping_interval)
+        .keep_alive_timeout(ping_timeout);
     builder
 }
 

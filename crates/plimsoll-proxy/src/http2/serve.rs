@@ -66,7 +66,8 @@ async fn serve_requests(
     let settings = Settings {
         allowance: limits.http2,
         max_header_size: limits.max_header_size,
-        idle_timeout: limits.idle_timeout,
+        ping_interval: limits.ping_interval,
+        ping_timeout: limits.ping_timeout,
         is_lean: connection.context.pressure.is_lean(),
     };
     let io = ClientIo::new(said, Arc::clone(&connection), Arc::clone(&watch));
@@ -106,8 +107,10 @@ async fn serve_requests(
                 watch.interim.release();
                 serving.as_mut().poll(cx)
             }) => {
-                if result.is_err_and(|error| super::is_protocol_error(&error)) {
-                    connection.end_for(EndReason::Protocol);
+                match result {
+                    Err(error) if super::is_protocol_error(&error) => connection.end_for(EndReason::Protocol),
+                    Err(error) if error.is_timeout() => connection.end_for(EndReason::NoPong),
+                    _ => {}
                 }
                 return;
             }

@@ -332,6 +332,26 @@ impl Default for RetryPolicy {
     }
 }
 
+/// PINGs that ask whether the peer of an HTTP/2 connection still reads.
+///
+/// Off by default: the kernel finds a lost connection, and PINGs may cost it. gRPC servers close
+/// connections with more than one PING in five minutes without data, unless they permit more
+/// (`GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS`, `KeepaliveEnforcementPolicy`). A PING finds
+/// in addition a process that hangs, and a backend that is lost behind another proxy; and it keeps
+/// quiet streams alive in a middlebox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// A connection with requests is asked after this time without a frame from its peer.
+    pub interval: Duration,
+    /// Without an answer in this time the connection ends. Its idempotent requests are retried.
+    pub timeout: Duration,
+}
+
+impl Ping {
+    /// The default of gRPC clients: longer than a pause of a process that goes on.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(20);
+}
+
 /// Connections kept to each backend. All counts are per client, which in the proxy is one per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
@@ -343,6 +363,8 @@ pub struct PoolConfig {
     pub max_idle_connections: usize,
     /// A connection idle for this long is closed.
     pub inactive_after: Duration,
+    /// PINGs on HTTP/2 connections with requests in flight; `None`: none.
+    pub ping: Option<Ping>,
     /// Streams put on one HTTP/2 connection before a further one is opened. A lower limit of the
     /// peer has precedence, as does 4,096, the number of streams that a connection has windows for.
     pub max_streams: NonZeroU32,
@@ -368,6 +390,7 @@ impl Default for PoolConfig {
             min_connections: Self::DEFAULT_MIN_CONNECTIONS,
             max_idle_connections: Self::DEFAULT_MAX_IDLE_CONNECTIONS,
             inactive_after: Self::DEFAULT_INACTIVE_AFTER,
+            ping: None,
             max_streams: Self::DEFAULT_MAX_STREAMS,
         }
     }

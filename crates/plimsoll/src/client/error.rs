@@ -552,7 +552,7 @@ pub(crate) fn was_reset(cause: &hyper::Error) -> bool {
     h2_error(cause).is_some_and(h2::Error::is_reset)
 }
 
-fn h2_error(cause: &hyper::Error) -> Option<&h2::Error> {
+pub(crate) fn h2_error(cause: &hyper::Error) -> Option<&h2::Error> {
     std::error::Error::source(cause)?.downcast_ref()
 }
 

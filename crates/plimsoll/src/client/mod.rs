@@ -84,7 +84,8 @@ pub use self::cluster::{
     Restraint, SourceFailure, Transition,
 };
 pub use self::config::{
-    Check, CheckTimeout, ClusterConfig, PoolConfig, ProbeConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,
+    Check, CheckTimeout, ClusterConfig, Ping, PoolConfig, ProbeConfig, Protocol, RequestConfig, RetryPolicy,
+    SubsetChoice,
 };
 pub use self::error::{Cause, ConnectError, Error};
 pub use self::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use hyper::client::conn::http2;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll_core::BackendId;
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ use crate::client::ClientAddress;
 use crate::client::backend::{Backend, Persistence};
 use crate::client::config::{ClusterConfig, Protocol, Version};
 use crate::client::connect::connect;
-use crate::client::error::ConnectError;
+use crate::client::error::{ConnectError, h2_error};
 use crate::client::http1::{Connection, Lease};
 use crate::client::outgoing::Outgoing;
 use crate::client::request_body::RequestBody;
@@ -189,7 +189,7 @@ impl<B: RequestBody> Pool<B> {
         slot.backend.note_keep_alive(true);
         drop(state);
         let connection_id = ConnectionId { backend: id, key, serial };
-        let pool = Arc::downgrade(self);
+        let (pool, pings) = (Arc::downgrade(self), config.pool.ping.is_some());
         tokio::spawn(async move {
             let result = std::future::poll_fn(|cx| {
                 let polled = std::pin::Pin::new(&mut connection).poll(cx);
@@ -199,7 +199,7 @@ impl<B: RequestBody> Pool<B> {
                 polled
             })
             .await;
-            trace_end(connection_id, result);
+            trace_end(connection_id, result, pings);
             // Told before the connection is dropped: a request that is still queued on it is given
             // back by the drop, and must not find it in the pool again.
             closed(&pool, connection_id);
@@ -316,7 +316,11 @@ async fn begin_http2<B: RequestBody>(
     let limit = config.requests.connect_timeout;
     let (stream, greeting) = Overheard::new(connect(backend, config, limit, Alpn::Http2, None).await?);
     let heard = stream.heard().clone();
-    let (send, mut connection) = http2::Builder::new(Tasks)
+    let mut builder = http2::Builder::new(Tasks);
+    if let Some(ping) = config.pool.ping {
+        builder.timer(TokioTimer::new()).keep_alive_interval(ping.interval).keep_alive_timeout(ping.timeout);
+    }
+    let (send, mut connection) = builder
         .max_concurrent_reset_streams(MAX_RESET_STREAMS)
         .max_local_error_reset_streams(None)
         .initial_stream_window_size(windows::STREAM)
@@ -337,8 +341,11 @@ fn closed<B: RequestBody>(pool: &Weak<Pool<B>>, connection: ConnectionId) {
     }
 }
 
-fn trace_end(connection: ConnectionId, result: hyper::Result<()>) {
-    if let Err(error) = result {
+fn trace_end(connection: ConnectionId, result: hyper::Result<()>, pings: bool) {
+    let Err(error) = result else { return };
+    if pings && h2_error(&error).is_some_and(|error| error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)) {
+        tracing::warn!(backend = %connection.backend, %error, "backend refuses PINGs: raise ping_interval");
+    } else {
         tracing::debug!(backend = %connection.backend, %error, "connection to a backend broke");
     }
 }

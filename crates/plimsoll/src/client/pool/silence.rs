@@ -10,8 +10,9 @@
 //! nothing else; this costs it one connection per [`LONG`]. The requests on such a connection stay,
 //! and it is used again as soon as anything comes.
 //!
-//! PING is no alternative: gRPC servers close connections that get more than one PING in five
-//! minutes.
+//! PING is no alternative by default: gRPC servers close connections that get more than one PING in
+//! five minutes. Where the backends permit more, [`Ping`](crate::client::Ping) also ends a dead
+//! connection under the requests that it has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
