@@ -5,11 +5,15 @@ import socket
 import threading
 import time
 
+import grpc
+import pytest
+
 from harness import http1, http2
 from harness.fleet import Fleet
 from harness.haproxy import haproxy
 from harness.http1 import Connection, Message
 from harness.process import wait_until
+from harness.rpc import Server, work
 
 CHECK = 'check = "none"'
 UNTHROTTLED = '[clusters.main.throttle]\npolicy = "off"\n'
@@ -151,3 +155,20 @@ def test_stopped_backend_loses_its_requests_by_ping_to_another_one(fleet: Fleet)
     assert all(status == 200 for status, _ in found), found
     assert longest < 10, "twice ping_interval, and not request_timeout"
     assert proxy.admin.metric("plimsoll_retries_total", reason="closed", outcome="answered") >= 1
+
+
+def test_grpc_server_that_refuses_pings_is_named_in_the_log(fleet: Fleet) -> None:
+    """grpcio permits one PING in five minutes without data."""
+    def slow(_request: bytes, _context: grpc.ServicerContext) -> bytes:
+        time.sleep(3)
+        return b""
+
+    server = Server(slow)
+    try:
+        cluster = 'protocol = "http2"\nping_interval = "200ms"\nping_timeout = "5s"'
+        proxy = fleet.proxy([server.address], cluster=cluster, health=CHECK)
+        with grpc.insecure_channel(f"127.0.0.1:{proxy.port}") as channel, pytest.raises(grpc.RpcError):
+            work(channel)(b"", timeout=10)
+        wait_until("the refusal is in the log", lambda: "backend refuses PINGs" in proxy.output())
+    finally:
+        server.stop()
