@@ -1,8 +1,10 @@
 //! Output of a connection: bytes to write that are not written yet.
 //!
 //! A head, framing and short data are put into one buffer. Long data is not copied; it leaves
-//! together with the buffer before it in one vectored write.
+//! together with the buffer before it in one vectored write. Between messages a connection holds no
+//! buffer: those of a thread share its spare one.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,8 +18,12 @@ use super::Stream;
 /// vectored write up to about here.
 const SHORT: usize = 4 * 1024;
 
-/// The buffer that is kept for the next message; a larger one is given back.
-const KEPT: usize = 1024;
+/// The largest buffer that a thread keeps for its next message.
+const MAX_KEPT: usize = 16 * 1024;
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// Bytes to be written.
 #[derive(Debug, Default)]
@@ -38,6 +44,9 @@ impl Output {
     /// When long data is waiting, behind which nothing can be put.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         assert!(self.has_room(), "long data is written before anything is put behind it");
+        if self.buffer.capacity() == 0 {
+            self.buffer = SPARE.take();
+        }
         &mut self.buffer
     }
 
@@ -118,8 +127,43 @@ impl Output {
     /// Gives memory back that an idle connection does not need.
     pub fn end_message(&mut self) {
         self.long = Bytes::new();
-        if self.buffer.capacity() > KEPT {
-            self.buffer = Vec::new();
+        if self.buffer.is_empty() {
+            let buffer = std::mem::take(&mut self.buffer);
+            if buffer.capacity() <= MAX_KEPT {
+                SPARE.set(buffer);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_hold_no_buffer_between_messages() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut stream = Stream::Tcp(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+        let mut other_end = listener.accept().await.unwrap().0;
+        let mut outputs = [Output::default(), Output::default()];
+        let mut used = Vec::new();
+        for output in &mut outputs {
+            output.buffer().extend_from_slice(b"ping");
+            std::future::poll_fn(|cx| output.poll_write(&mut stream, cx, |_| {})).await.unwrap();
+            used.push(output.buffer().as_ptr());
+            output.end_message();
+            assert_eq!(output.buffer.capacity(), 0);
+        }
+        assert_eq!(used[0], used[1], "the thread's one buffer");
+        let mut got = [0; 8];
+        other_end.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"pingping");
+        outputs[0].buffer().resize(MAX_KEPT + 1, 0);
+        outputs[0].buffer().clear();
+        outputs[0].end_message();
+        assert_eq!(outputs[1].buffer().capacity(), 0, "a large one is given back");
     }
 }
