@@ -18,6 +18,7 @@
 
 mod via;
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
@@ -124,13 +125,12 @@ impl Marks {
     pub(crate) fn new(peer: &Peer, rules: &Rules) -> Self {
         let ip = peer.address.ip();
         let proto = if peer.tls.is_some() { "https" } else { "http" };
-        let text = |text: String| HeaderValue::from_str(&text).expect("addresses and numbers are visible ASCII");
         Self {
             trusted: rules.trusts(ip) && !peer.is_unnamed,
             x_forwarded: rules.x_forwarded.then(|| XForwarded {
-                address: text(ip.to_string()),
+                address: HeaderValue::try_from(ip.to_string()).expect("an address is visible ASCII"),
                 proto: HeaderValue::from_static(proto),
-                port: text(peer.local.port().to_string()),
+                port: of_port(peer.local.port()),
             }),
             element: rules.rfc7239.then(|| match ip {
                 IpAddr::V4(ip) => format!("for={ip};proto={proto}").into(),
@@ -189,6 +189,19 @@ impl Marks {
             }
         }
     }
+}
+
+/// The value of a port, which the connections of a thread mostly have in common.
+fn of_port(port: u16) -> HeaderValue {
+    thread_local! {
+        static LAST: RefCell<(u16, HeaderValue)> = RefCell::new((0, HeaderValue::from(0)));
+    }
+    LAST.with_borrow_mut(|last| {
+        if last.0 != port {
+            *last = (port, HeaderValue::from(port));
+        }
+        last.1.clone()
+    })
 }
 
 impl XForwarded {
