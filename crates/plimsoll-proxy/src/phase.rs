@@ -9,8 +9,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use slab::Slab;
 use tokio::sync::watch;
 
 /// Where in its life the proxy, or one of its listeners, is.
@@ -41,22 +44,28 @@ pub(crate) struct Life {
     phases: watch::Sender<Phase>,
     /// Whether it has left the first phase, for a check with each request.
     is_leaving: Arc<AtomicBool>,
+    /// Tasks that each new phase wakes.
+    tasks: Arc<Mutex<Slab<Waker>>>,
 }
 
 impl Life {
     pub(crate) fn new() -> Self {
-        Self { phases: watch::Sender::new(Phase::Serving), is_leaving: Arc::default() }
+        Self { phases: watch::Sender::new(Phase::Serving), is_leaving: Arc::default(), tasks: Arc::default() }
     }
 
     pub(crate) fn advance(&self, to: Phase) {
         if to > Phase::Serving {
             self.is_leaving.store(true, Ordering::Release);
         }
-        self.phases.send_if_modified(|phase| {
+        let is_new = self.phases.send_if_modified(|phase| {
             let later = to > *phase;
             *phase = to.max(*phase);
             later
         });
+        if is_new {
+            let tasks: Vec<Waker> = self.tasks.lock().iter().map(|(_, task)| task.clone()).collect();
+            tasks.iter().for_each(Waker::wake_by_ref);
+        }
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -71,10 +80,61 @@ impl Life {
     pub(crate) fn watch(&self) -> watch::Receiver<Phase> {
         self.phases.subscribe()
     }
+
+    /// Wakes `task` at each new phase. The phase must be looked at after this.
+    ///
+    /// For tasks that are many: it takes less memory and time than a [`watch`](Self::watch).
+    pub(crate) fn wake(&self, task: &Waker) -> PhaseWaker {
+        let key = self.tasks.lock().insert(task.clone());
+        PhaseWaker { tasks: Arc::clone(&self.tasks), key }
+    }
+}
+
+/// Wakes a task at each new phase, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct PhaseWaker {
+    tasks: Arc<Mutex<Slab<Waker>>>,
+    key: usize,
+}
+
+impl Drop for PhaseWaker {
+    fn drop(&mut self) {
+        self.tasks.lock().remove(self.key);
+    }
 }
 
 /// Waits for the phase `least`, or a later one.
 pub(crate) async fn reached(phases: &mut watch::Receiver<Phase>, least: Phase) {
     // An error means that it is gone altogether.
     let _ = phases.wait_for(|phase| *phase >= least).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn new_phase_wakes_the_tasks_that_are_left() {
+        let (life, stays, goes) = (Life::new(), Arc::<Count>::default(), Arc::<Count>::default());
+        let _stays = life.wake(&Waker::from(Arc::clone(&stays)));
+        drop(life.wake(&Waker::from(Arc::clone(&goes))));
+        for (to, woken) in [(Phase::LameDuck, 1), (Phase::LameDuck, 1), (Phase::Closing, 2), (Phase::Serving, 2)] {
+            life.advance(to);
+            assert_eq!(stays.0.load(Ordering::Relaxed), woken, "{to:?}");
+        }
+        assert_eq!(goes.0.load(Ordering::Relaxed), 0);
+        assert_eq!(Arc::strong_count(&goes), 1, "its waker is gone with it");
+    }
 }

@@ -69,6 +69,11 @@ impl Activity {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
+    /// Whether the next step is the client's: a request, more of one, or to take more of an answer.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        self.stage() != Stage::Busy || self.is_write_blocked()
+    }
+
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }

@@ -4,6 +4,7 @@ pub(crate) mod activity;
 pub(crate) mod context;
 pub(crate) mod end_reason;
 pub(crate) mod flow;
+pub(crate) mod interim;
 pub(crate) mod permits;
 pub(crate) mod time_limits;
 
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 use self::activity::Activity;
 use self::context::Context;
 use self::end_reason::EndReason;
+use self::interim::Interim;
 use crate::access_log::Entry;
 use crate::counts::Label as _;
 use crate::explain::Source;
@@ -40,6 +42,7 @@ pub(crate) struct Connection {
     /// The fields that tell backends of the client.
     pub(crate) marks: Marks,
     pub(crate) activity: Activity,
+    pub(crate) interim: Interim,
 }
 
 impl Connection {
@@ -48,8 +51,16 @@ impl Connection {
         let limits = context.limits.load_full();
         let marks = Marks::new(&peer, &limits.forwarding);
         let holder = holders::of_peer(&peer);
-        let context = Arc::clone(context);
-        Self { context, since: Instant::now(), limits, peer, holder, marks, activity: Activity::default() }
+        Self {
+            context: Arc::clone(context),
+            since: Instant::now(),
+            limits,
+            peer,
+            holder,
+            marks,
+            activity: Activity::default(),
+            interim: Interim::default(),
+        }
     }
 
     /// The place that its requests come from, for explanations.

@@ -10,11 +10,12 @@
 //! the client, bytes have to move at a least rate. One that is behind it by as much as it might
 //! have been idle is let go (`debt`).
 
-use std::hash::{BuildHasher as _, RandomState};
-use std::task::{Context, Poll};
+use std::cell::Cell;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::{Instant, Sleep};
 
 use crate::connection::Connection;
 use crate::connection::activity::{Activity, Stage};
@@ -29,11 +30,8 @@ pub(crate) const LINGER_BYTES: usize = 1024 * 1024;
 
 /// Looks at a connection now and then.
 pub(crate) struct TimeLimits {
-    ticks: Interval,
-    idle_timeout: Duration,
-    header_read_timeout: Duration,
-    /// Bytes a second; zero for any above none.
-    min_rate: u64,
+    /// The time of the next look. A connection that never waits for its client has none.
+    next: Option<Pin<Box<Sleep>>>,
     last: Look,
     idle_since: Instant,
     head_since: Option<Instant>,
@@ -67,27 +65,29 @@ impl Look {
     }
 }
 
-/// Of a number that may be any, one from 0 to 1.
-fn fraction(number: u64) -> f64 {
-    number as f64 / u64::MAX as f64
+/// From 0 to 1, spread evenly over the connections of a thread.
+fn spread() -> f64 {
+    /// The golden ratio of all numbers: each step falls into the largest gap that is left.
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    thread_local! {
+        static LAST: Cell<u64> = const { Cell::new(0) };
+    }
+    let next = LAST.get().wrapping_add(STEP);
+    LAST.set(next);
+    next as f64 / u64::MAX as f64
+}
+
+/// The time between two looks.
+fn period(limits: &Limits) -> Duration {
+    (limits.header_read_timeout.min(limits.idle_timeout) / 2).max(Duration::from_millis(1))
 }
 
 impl TimeLimits {
     /// For a connection that begins now. One that never says anything is idle from its beginning.
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new() -> Self {
         let now = Instant::now();
-        let period = limits.header_read_timeout.min(limits.idle_timeout) / 2;
-        let period = period.max(Duration::from_millis(1));
-        // A crowd that comes at once is not to be looked at, and let go, in one go: others would
-        // wait for that.
-        let first = period.mul_f64(0.5 + 0.5 * fraction(RandomState::new().hash_one(now)));
-        let mut ticks = tokio::time::interval_at(now + first, period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
-            ticks,
-            idle_timeout: limits.idle_timeout,
-            header_read_timeout: limits.header_read_timeout,
-            min_rate: limits.min_body_rate,
+            next: None,
             last: Look { at: now, begun: 0, stage: Stage::Idle, received: 0, sent: 0, blocked: false },
             idle_since: now,
             head_since: None,
@@ -96,19 +96,36 @@ impl TimeLimits {
         }
     }
 
+    /// As [`poll`](Self::poll), for a connection that is one task: its timer is armed when the task
+    /// first waits for the client. A connection for a single request mostly needs none.
+    pub(crate) fn poll_lazily(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Poll<Timeout> {
+        if self.next.is_none() && !connection.activity.waits_for_client() {
+            return Poll::Pending;
+        }
+        self.poll(cx, connection)
+    }
+
     /// Ready when the connection has overstayed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Poll<Timeout> {
-        while let Poll::Ready(now) = self.ticks.poll_tick(cx) {
+        let limits = &*connection.limits;
+        let period = period(limits);
+        loop {
+            // A crowd that comes at once is not to be looked at, and let go, in one go: others would
+            // wait for that.
+            let first = || Box::pin(tokio::time::sleep(period.mul_f64(0.5 + 0.5 * spread())));
+            let next = self.next.get_or_insert_with(first);
+            ready!(next.as_mut().poll(cx));
+            let now = Instant::now();
+            next.as_mut().reset(now + period);
             // Where memory or permits are short, a connection may be idle for less long.
-            let may_be_idle = connection.context.idle_timeout(self.idle_timeout);
-            if let Some(overdue) = self.look(Look::at(now, &connection.activity), may_be_idle) {
+            let may_be_idle = connection.context.idle_timeout(limits.idle_timeout);
+            if let Some(overdue) = self.look(Look::at(now, &connection.activity), limits, may_be_idle) {
                 return Poll::Ready(overdue);
             }
         }
-        Poll::Pending
     }
 
-    fn look(&mut self, new: Look, may_be_idle: Duration) -> Option<Timeout> {
+    fn look(&mut self, new: Look, limits: &Limits, may_be_idle: Duration) -> Option<Timeout> {
         let old = std::mem::replace(&mut self.last, new);
         let now = new.at;
         let same_request = old.begun == new.begun;
@@ -125,25 +142,25 @@ impl TimeLimits {
         let time_if = |waits: bool| if waits { elapsed } else { Duration::ZERO };
         if same_request {
             let wants_body = old.stage == Stage::Body && new.stage == Stage::Body;
-            self.body_debt.add(time_if(wants_body), new.received - old.received, self.min_rate);
+            self.body_debt.add(time_if(wants_body), new.received - old.received, limits.min_body_rate);
         } else {
             self.body_debt = Debt::NONE;
         }
         if new.blocked {
-            self.answer_debt.add(time_if(old.blocked), new.sent - old.sent, self.min_rate);
+            self.answer_debt.add(time_if(old.blocked), new.sent - old.sent, limits.min_body_rate);
         } else {
             // It has taken all that there was.
             self.answer_debt = Debt::NONE;
         }
 
         let over = |since: Option<Instant>, limit: Duration| since.is_some_and(|since| now - since >= limit);
-        if over(self.head_since, self.header_read_timeout) {
+        if over(self.head_since, limits.header_read_timeout) {
             Some(Timeout::Head)
         } else if is_idle && now - self.idle_since >= may_be_idle {
             Some(Timeout::Idle)
-        } else if self.body_debt.exceeds(self.idle_timeout) {
+        } else if self.body_debt.exceeds(limits.idle_timeout) {
             Some(Timeout::Body)
-        } else if self.answer_debt.exceeds(self.idle_timeout) {
+        } else if self.answer_debt.exceeds(limits.idle_timeout) {
             Some(Timeout::Answer)
         } else {
             None
@@ -164,14 +181,14 @@ mod tests {
     /// The timeout of a connection, and its second. Each look, every five seconds, finds it in
     /// `stage` and `blocked` or not; `bytes` move in each period of `every` looks.
     fn ended(stage: Stage, blocked: bool, bytes: u64, every: u64) -> Option<(Timeout, u64)> {
-        let mut limits = TimeLimits::new(&Limits::from(&config::Listener::default()));
-        let begun = limits.last.at;
-        limits.last = Look { begun: 1, stage, blocked, ..limits.last };
+        let (limits, mut course) = (Limits::from(&config::Listener::default()), TimeLimits::new());
+        let begun = course.last.at;
+        course.last = Look { begun: 1, stage, blocked, ..course.last };
         (1..1_000).find_map(|look| {
             let at = begun + Duration::from_secs(5 * look);
             let moved = bytes * (look / every);
             let look_now = Look { at, begun: 1, stage, received: moved, sent: moved, blocked };
-            limits.look(look_now, Duration::from_secs(75)).map(|overdue| (overdue, 5 * look))
+            course.look(look_now, &limits, Duration::from_secs(75)).map(|overdue| (overdue, 5 * look))
         })
     }
 
@@ -188,12 +205,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn time_without_a_wait_for_the_client_does_not_count() {
-        let mut limits = TimeLimits::new(&Limits::from(&config::Listener::default()));
-        let begun = limits.last.at;
+        let (limits, mut course) = (Limits::from(&config::Listener::default()), TimeLimits::new());
+        let begun = course.last.at;
         let mut overdue_at = |second, stage, request| {
             let at = begun + Duration::from_secs(second);
             let look = Look { at, begun: request, stage, received: 0, sent: 0, blocked: false };
-            limits.look(look, Duration::from_secs(75))
+            course.look(look, &limits, Duration::from_secs(75))
         };
         assert_eq!(overdue_at(5, Stage::Body, 1), None);
         assert_eq!(overdue_at(75, Stage::Body, 1), None);
@@ -203,5 +220,13 @@ mod tests {
         // The next request owes nothing.
         assert_eq!(overdue_at(210, Stage::Body, 2), None);
         assert_eq!(overdue_at(280, Stage::Body, 2), None);
+    }
+
+    #[test]
+    fn looks_of_a_crowd_are_spread_evenly() {
+        let mut firsts: Vec<f64> = (0..1_000).map(|_| spread()).collect();
+        firsts.sort_by(f64::total_cmp);
+        let widest = firsts.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+        assert!(firsts[0] < 0.003 && firsts[999] > 0.997 && widest < 0.003, "{widest}");
     }
 }

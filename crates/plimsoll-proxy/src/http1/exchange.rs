@@ -14,6 +14,7 @@ use std::time::Duration;
 use http::header::{CONTENT_LENGTH, DATE, EXPECT, HeaderMap};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
+use plimsoll::client::Informational;
 use plimsoll_core::Rejection;
 use plimsoll_http1::write::{self, CHUNK_END};
 use plimsoll_http1::{Decoder, Framing, Origin, RequestHead};
@@ -118,7 +119,8 @@ impl Http1 {
         };
         let response = {
             let connection = Arc::clone(&self.connection);
-            let informational = (version == Version::HTTP_11).then(|| self.interim.informational());
+            let informational =
+                (version == Version::HTTP_11).then(|| Informational::shared(Arc::clone(&self.connection)));
             let forwarded = {
                 // In a block, because borrowed values stay in the future, and each idle connection
                 // holds its memory.
@@ -137,7 +139,9 @@ impl Http1 {
             poll_fn(|cx| {
                 loop {
                     let polled = answer.as_mut().poll(cx);
-                    self.interim.take(self.output.buffer());
+                    if self.connection.interim.is_any() {
+                        self.connection.interim.take(self.output.buffer());
+                    }
                     if let Poll::Ready(outcome) = polled {
                         return Poll::Ready(ExchangeEnd::By(outcome));
                     }

@@ -11,7 +11,6 @@
 //! While it waits for a request it holds no buffer.
 
 mod exchange;
-mod interim;
 
 use std::future::poll_fn;
 use std::io;
@@ -24,7 +23,6 @@ use plimsoll_core::Rejection;
 use plimsoll_http1::{Fault, Limits, RequestHead, Scan};
 use tokio::io::AsyncWrite as _;
 
-use self::interim::Interim;
 use crate::connection::Connection;
 use crate::connection::activity::Stage;
 use crate::connection::time_limits::{LINGER, LINGER_BYTES};
@@ -41,10 +39,10 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) enum End {
     /// It is closed.
     Closed,
-    /// It speaks HTTP/2, as its first bytes say, which are handed back.
-    Http2(PrefixedStream),
-    /// It left HTTP; the client's side, and the rest.
-    Upgraded(PrefixedStream, Box<Switched>),
+    /// It speaks HTTP/2, as its first bytes say; see [`Http1::into_stream`].
+    Http2,
+    /// It left HTTP; the client's side is in [`Http1::into_stream`].
+    Upgraded(Box<Switched>),
 }
 
 /// A connection that speaks HTTP/1, or has not spoken yet.
@@ -53,9 +51,7 @@ pub(crate) struct Http1 {
     input: Input,
     output: Output,
     scan: Scan,
-    interim: Interim,
     connection: Arc<Connection>,
-    head_limits: Limits,
     /// Whether the first bytes may be those of HTTP/2.
     may_be_http2: bool,
 }
@@ -84,26 +80,27 @@ enum NextState {
 
 impl Http1 {
     pub(crate) fn new(stream: Stream, connection: Arc<Connection>) -> Self {
-        let limits = &connection.limits;
-        let head_limits =
-            Limits { max_size: limits.max_header_size, max_fields: limits.max_headers, max_target: limits.max_uri };
         Self {
             stream,
             input: Input::default(),
             output: Output::default(),
             scan: Scan::default(),
-            interim: Interim::default(),
             connection,
-            head_limits,
             may_be_http2: true,
         }
     }
 
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
     /// Serves until the connection ends or speaks something else.
-    pub(crate) async fn serve(mut self) -> End {
+    ///
+    /// An exchange has a box of its own: each idle connection would hold the memory otherwise.
+    pub(crate) async fn serve(&mut self) -> End {
         loop {
             let refusal = match poll_fn(|cx| self.poll_next(cx)).await {
-                NextHead::Request(head) => match self.exchange(head).await {
+                NextHead::Request(head) => match Box::pin(self.exchange(head)).await {
                     NextState::Next => continue,
                     NextState::Close { unread } => {
                         self.close(unread).await;
@@ -111,21 +108,26 @@ impl Http1 {
                     }
                     NextState::Broken => return End::Closed,
                     NextState::Refuse(refusal) => refusal,
-                    NextState::Upgraded(switched) => return End::Upgraded(self.said(), switched),
+                    NextState::Upgraded(switched) => return End::Upgraded(switched),
                 },
-                NextHead::Http2 => return End::Http2(self.said()),
+                NextHead::Http2 => return End::Http2,
                 NextHead::Closed => return End::Closed,
                 NextHead::Malformed(fault) => Refusal::Malformed(fault),
                 NextHead::TooSlow => Refusal::of(Rejection::SlowHead),
             };
-            self.refuse(refusal).await;
+            Box::pin(self.refuse(refusal)).await;
             return End::Closed;
         }
     }
 
-    /// The connection as it is handed on.
-    fn said(mut self) -> PrefixedStream {
+    /// The connection as it is handed on, with the bytes that were read of it.
+    pub(crate) fn into_stream(mut self) -> PrefixedStream {
         PrefixedStream { first: std::mem::take(self.input.bytes()).freeze(), stream: self.stream }
+    }
+
+    fn head_limits(&self) -> Limits {
+        let limits = &self.connection.limits;
+        Limits { max_size: limits.max_header_size, max_fields: limits.max_headers, max_target: limits.max_uri }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<NextHead> {
@@ -141,7 +143,8 @@ impl Http1 {
                     }
                 }
                 if !self.may_be_http2 {
-                    match RequestHead::parse(self.input.bytes(), &mut self.scan, &self.head_limits) {
+                    let head_limits = self.head_limits();
+                    match RequestHead::parse(self.input.bytes(), &mut self.scan, &head_limits) {
                         Ok(Some(head)) => {
                             activity.enter(Stage::Busy);
                             return Poll::Ready(NextHead::Request(Box::new(head)));
@@ -189,6 +192,19 @@ impl Http1 {
 
     /// Ends the connection so that the client gets all that was written to it.
     async fn close(&mut self, unread: bool) {
+        if unread || poll_fn(|cx| Poll::Ready(self.has_more_to_do(cx))).await {
+            Box::pin(self.linger(unread)).await;
+        }
+    }
+
+    /// Whether more than a close of the socket is due: a word of TLS, or bytes to be read, which
+    /// would make a reset of the close.
+    fn has_more_to_do(&self, cx: &mut Context<'_>) -> bool {
+        matches!(self.stream, Stream::Tls(_)) || !self.input.is_empty() || self.stream.poll_read_ready(cx).is_ready()
+    }
+
+    async fn linger(&mut self, unread: bool) {
+        let unread = unread || !matches!(self.stream, Stream::Tls(_));
         let mut dropped = 0;
         let _ = tokio::time::timeout(LINGER, poll_fn(|cx| self.poll_close(cx, unread, &mut dropped))).await;
     }

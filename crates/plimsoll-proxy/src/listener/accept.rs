@@ -1,11 +1,13 @@
 //! The loop that accepts connections at one socket.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use plimsoll::stream::Stream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -15,6 +17,7 @@ use crate::listener::clients::Admitted;
 use crate::listener::handshake;
 use crate::listener::rejections::RejectReason;
 use crate::listener::serve;
+use crate::peer::Peer;
 use crate::phase::{self, Phase};
 use crate::pressure::descriptors::{self, Reserve};
 use crate::sockets::BACKLOG;
@@ -76,6 +79,7 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot accept connections"),
     };
+    let local = listener.local_addr().unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
     let mut phases = state.context.life.watch();
     let mut reserve = Reserve::hold();
     loop {
@@ -108,7 +112,8 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
             permit = Permit::take(&state.shared.permits, &state.context.limits) => permit,
             () = closing(&mut phases, &mut door) => Permit::take_anyway(&state.shared.permits),
         };
-        begin(stream, address, (permit, admitted), &state);
+        let peer = Peer::of_socket(&stream, address, local);
+        begin(stream, peer, (permit, admitted), &state);
     }
     // Connections in the kernel's queue are established, as far as their clients know.
     let Ok(listener) = listener.into_std() else { return };
@@ -117,7 +122,8 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
         if let Some(admitted) = admit(&state, address)
             && let Ok(stream) = registered(stream)
         {
-            begin(stream, address, (Permit::take_anyway(&state.shared.permits), admitted), &state);
+            let peer = Peer::of_socket(&stream, address, local);
+            begin(stream, peer, (Permit::take_anyway(&state.shared.permits), admitted), &state);
         }
     }
 }
@@ -156,15 +162,33 @@ fn admit(state: &ListenerState, address: SocketAddr) -> Option<Admitted> {
     state.shared.clients.admit(address.ip(), most)
 }
 
-fn begin(stream: TcpStream, address: SocketAddr, held: (Permit, Admitted), state: &Arc<ListenerState>) {
+/// Spawns the task of a connection.
+fn begin(stream: TcpStream, peer: Peer, held: (Permit, Admitted), state: &Arc<ListenerState>) {
     state.shared.accepted.fetch_add(1, Ordering::Relaxed);
+    let tls = state.shared.tls.load_full();
+    if tls.is_none() && state.context.limits.load().proxy_protocol.is_none() {
+        tokio::spawn(serve::serve(stream.into(), peer, &state.context, held));
+        return;
+    }
     let state = Arc::clone(state);
+    // In boxes, so that a connection past the handshake does not reserve memory for it.
+    let opened = Box::pin(handshake::open(stream, peer, tls, Arc::clone(&state)));
     tokio::spawn(async move {
-        let _held = held;
-        let Ok((stream, peer)) = handshake::open(stream, address, &state).await else { return };
-        let behind = state.context.limits.load().proxy_protocol.is_some();
-        let most = if behind { state.context.limits.load().max_connections_per_client } else { None };
-        let Some(_admitted) = state.shared.clients.admit(peer.address.ip(), most) else { return };
-        serve::serve(stream, peer, &state.context).await;
+        if let Some(served) = opened.await.and_then(|opened| opened_one(opened, held, &state)) {
+            served.await;
+        }
     });
+}
+
+/// The rest of a connection past its handshake; `None` if its client has too many. Behind a proxy
+/// the client was unknown before.
+fn opened_one(
+    (stream, peer): (Stream, Peer),
+    held: (Permit, Admitted),
+    state: &ListenerState,
+) -> Option<Pin<Box<impl Future<Output = ()> + Send + use<>>>> {
+    let limits = state.context.limits.load();
+    let most = if limits.proxy_protocol.is_some() { limits.max_connections_per_client } else { None };
+    let admitted = state.shared.clients.admit(peer.address.ip(), most)?;
+    Some(Box::pin(serve::serve(stream, peer, &state.context, (held, admitted))))
 }

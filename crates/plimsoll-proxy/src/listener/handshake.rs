@@ -6,7 +6,6 @@
 //! reason at `debug`, because port scanners come by here.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll::stream::Stream;
@@ -32,32 +31,26 @@ connection: close\r\n\r\nplain-http: this port speaks TLS; use https";
 /// unread resets the connection, and the answer is lost. Longer than nearly every head.
 const PLAIN_HEAD: usize = 8192;
 
-/// Turns an accepted connection into one for requests, and identifies its client. `address` is the
-/// socket's other end.
+/// Turns an accepted connection into one for requests, and identifies its client; `None` if that
+/// fails. `peer` is the client as the socket knows it.
 pub(crate) async fn open(
     tcp: TcpStream,
-    address: SocketAddr,
-    listener: &ListenerState,
-) -> Result<(Stream, Peer), Failure> {
-    let peer = Peer::of_socket(&tcp, address);
-    let tls = listener.shared.tls.load_full();
-    if tls.is_none() && listener.context.limits.load().proxy_protocol.is_none() {
-        return Ok((Stream::Tcp(tcp), peer));
-    }
+    peer: Peer,
+    tls: Option<Arc<ServerTls>>,
+    listener: Arc<ListenerState>,
+) -> Option<(Stream, Peer)> {
     let limits = listener.context.limits.load_full();
-    // In a box, so that connections past the handshake, or without one, do not reserve memory for
-    // it.
-    let shaken = Box::pin(shake(tcp, peer, &limits, tls, listener));
-    let result = tokio::time::timeout(limits.header_read_timeout, shaken).await;
+    let address = peer.address;
+    let result = tokio::time::timeout(limits.header_read_timeout, shake(tcp, peer, &limits, tls, &listener)).await;
     let (failure, cause) = match result {
-        Ok(Ok(opened)) => return Ok(opened),
+        Ok(Ok(opened)) => return Some(opened),
         Ok(Err(failed)) => failed,
         Err(_) => (Failure::Timeout, None),
     };
     listener.shared.handshakes.failed.count(failure);
     let cause = cause.map(tracing::field::display);
     tracing::debug!(%address, reason = failure.name(), cause, "connection ended before its first request");
-    Err(failure)
+    None
 }
 
 /// A failure, and its description.

@@ -74,10 +74,11 @@ fn takes(accepted: ProxyProtocol, version: Version) -> bool {
 }
 
 impl Peer {
-    /// The socket's other end.
-    pub(crate) fn of_socket(tcp: &TcpStream, address: SocketAddr) -> Self {
-        // A socket that is broken already has no address, and will say so when it is read.
-        let local = tcp.local_addr().unwrap_or(address);
+    /// The socket's other end, at `address`; its listener is at `bound`.
+    pub(crate) fn of_socket(tcp: &TcpStream, address: SocketAddr, bound: SocketAddr) -> Self {
+        // Only a listener at all addresses has to ask at which of them a client came. A socket that
+        // is broken already has no address, and will say so when it is read.
+        let local = if bound.ip().is_unspecified() { tcp.local_addr().unwrap_or(bound) } else { bound };
         Self { address: canonical(address), local: canonical(local), tls: None, is_unnamed: false }
     }
 

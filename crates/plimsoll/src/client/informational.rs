@@ -5,11 +5,23 @@ use std::sync::Arc;
 
 use http::Response;
 
+/// Receives interim responses.
+pub trait ReceiveInterim: Send + Sync {
+    /// Takes one. It must be quick: the final response waits for it.
+    fn receive(&self, response: Response<()>);
+}
+
+impl<F: Fn(Response<()>) + Send + Sync> ReceiveInterim for F {
+    fn receive(&self, response: Response<()>) {
+        self(response);
+    }
+}
+
 /// An extension of a request: receives its interim responses, such as `103 Early Hints`, as they
 /// come. `100 Continue` is not among them: the client handles it. Without this extension they are
 /// dropped, as those of HTTP/2 backends always are.
 #[derive(Clone)]
-pub struct Informational(Arc<dyn Fn(Response<()>) + Send + Sync>);
+pub struct Informational(Arc<dyn ReceiveInterim>);
 
 impl Informational {
     /// Has `tell` called for each. It must be quick: the response waits for it.
@@ -17,8 +29,13 @@ impl Informational {
         Self(Arc::new(tell))
     }
 
+    /// Gives each to `receiver`, which requests may share.
+    pub fn shared(receiver: Arc<impl ReceiveInterim + 'static>) -> Self {
+        Self(receiver)
+    }
+
     pub(super) fn tell(&self, response: Response<()>) {
-        (self.0)(response);
+        self.0.receive(response);
     }
 }
 

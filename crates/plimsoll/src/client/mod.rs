@@ -89,7 +89,7 @@ pub use self::config::{
 };
 pub use self::error::{Cause, ConnectError, Error};
 pub use self::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
-pub use self::informational::Informational;
+pub use self::informational::{Informational, ReceiveInterim};
 pub use self::load_reports::{LoadReports, ReportFormat};
 pub use self::localities::{BadLocalities, Localities};
 use self::pool::Pool;
