@@ -51,6 +51,7 @@ class MemoryShape:
     backends: type[Backend]
     connections: int = 0
     tls: bool = False
+    http2: bool = False
     note: str = ""
 
 
@@ -59,9 +60,12 @@ IDLE_NOTE = (
     "a proxy sets aside at its start for as many connections as it may have, as nginx does."
 )
 MEMORY_SHAPES = [
-    MemoryShape("idle", "10,000 idle client connections", "KiB each", 12, NginxBackend, 10_000, note=IDLE_NOTE),
+    MemoryShape("idle", "10,000 idle client connections", "KiB each", 2, NginxBackend, 10_000, note=IDLE_NOTE),
     # Fewer, since the client takes milliseconds for each handshake on a core that it shares.
-    MemoryShape("idle-tls", "1,000 idle HTTPS connections", "KiB each", None, NginxBackend, 1_000, True, IDLE_NOTE),
+    MemoryShape("idle-tls", "1,000 idle HTTPS connections", "KiB each", None, NginxBackend, 1_000, True, note=IDLE_NOTE),
+    MemoryShape(
+        "idle-http2", "2,000 idle HTTP/2 connections", "KiB each", None, NginxBackend, 2_000, http2=True, note=IDLE_NOTE
+    ),
     MemoryShape(
         "stream",
         "1 GiB streamed down, then up",
@@ -84,8 +88,9 @@ def measure(shape: MemoryShape, names: list[str], effort: Effort) -> dict:
                 absent[name] = "set up for HTTP/1 without TLS only"
                 continue
             target = Target(peer.port, shape.tls)
-            Wrk(connections=200).run(target, 1, site)
-            figures[name] = _stream(peer) if shape.name == "stream" else _idle(peer, target, shape.connections)
+            if not shape.http2:
+                Wrk(connections=200).run(target, 1, site)
+            figures[name] = _stream(peer) if shape.name == "stream" else _idle(peer, target, shape)
         told = ", ".join(f"{key} {value:.1f}" for key, value in figures[name].items())
         print(f"{shape.name}, {shape.unit}: {name} {told}", file=sys.stderr)
     goals = {} if shape.goal is None else {"plimsoll": shape.goal}
@@ -108,7 +113,8 @@ def _running(shape: MemoryShape, name: str, effort: Effort) -> Iterator[tuple[Pe
             pair = certificate.Certificate(site.directory) if shape.tls else None
             backends = start(shape.backends, site)
             started += [backend.process for backend in backends]
-            setup = Setup(tuple(address for backend in backends for address in backend.addresses), pair)
+            addresses = tuple(address for backend in backends for address in backend.addresses)
+            setup = Setup(addresses, pair, http2_clients=shape.http2)
             if PEERS[name].cannot(setup):
                 yield None, site
                 return
@@ -120,25 +126,86 @@ def _running(shape: MemoryShape, name: str, effort: Effort) -> Iterator[tuple[Pe
                 process.stop()
 
 
-def _idle(peer: Peer, target: Target, connections: int) -> dict[str, float]:
+def _idle(peer: Peer, target: Target, shape: MemoryShape) -> dict[str, float]:
+    if shape.http2:
+        # In place of a load.
+        _Crowd(target, shape, 200).close()
     before = resident_bytes_of_tree(peer.process.pid)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    with contextlib.ExitStack() as held:
-        for number in range(connections):
-            source = (f"127.0.0.{2 + number // _CONNECTIONS_PER_ADDRESS}", 0)
-            tcp = socket.create_connection(("127.0.0.1", target.port), _TIMEOUT_SECONDS, source_address=source)
-            connection = held.enter_context(tcp)
-            if target.tls:
-                connection = held.enter_context(context.wrap_socket(connection))
-            for _ in range(_REQUESTS_EACH):
-                _ask(connection)
+    crowd = _Crowd(target, shape, shape.connections)
+    try:
         time.sleep(_SETTLE_SECONDS)
         after = resident_bytes_of_tree(peer.process.pid)
         # All must still be there, or their memory is given back and it is no figure.
-        _ask(connection)
-    return {"idle": (after - before) / connections / 1024}
+        crowd.ask_last()
+    finally:
+        crowd.close()
+    return {"idle": (after - before) / shape.connections / 1024}
+
+
+class _Crowd:
+    """Clients that have had their requests."""
+
+    def __init__(self, target: Target, shape: MemoryShape, count: int):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        self._held = contextlib.ExitStack()
+        self._is_http2 = shape.http2
+        for number in range(count):
+            source = (f"127.0.0.{2 + number // _CONNECTIONS_PER_ADDRESS}", 0)
+            tcp = socket.create_connection(("127.0.0.1", target.port), _TIMEOUT_SECONDS, source_address=source)
+            self._last = self._held.enter_context(tcp)
+            if target.tls:
+                self._last = self._held.enter_context(context.wrap_socket(self._last))
+            if shape.http2:
+                self._last.sendall(_PREFACE + _frame(_SETTINGS, 0, 0))
+            self._asked = 0
+            for _ in range(_REQUESTS_EACH):
+                self.ask_last()
+
+    def ask_last(self) -> None:
+        if self._is_http2:
+            _ask_http2(self._last, 2 * self._asked + 1)
+        else:
+            _ask(self._last)
+        self._asked += 1
+
+    def close(self) -> None:
+        self._held.close()
+
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _RESET, _SETTINGS, _GOAWAY = 0, 1, 3, 4, 7
+_ACK, _END_STREAM, _END_HEADERS = 1, 1, 4
+# GET http://localhost/, without the table that a connection keeps.
+_REQUEST = b"\x82\x86\x84\x01\x09localhost"
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def _ask_http2(connection: socket.socket, stream: int) -> None:
+    connection.sendall(_frame(_HEADERS, _END_STREAM | _END_HEADERS, stream, _REQUEST))
+    pending, body = b"", b""
+    while True:
+        while len(pending) >= 9 and len(pending) >= (whole := 9 + int.from_bytes(pending[:3], "big")):
+            kind, flags, of = pending[3], pending[4], int.from_bytes(pending[5:9], "big")
+            payload, pending = pending[9:whole], pending[whole:]
+            if kind == _SETTINGS and not flags & _ACK:
+                connection.sendall(_frame(_SETTINGS, _ACK, 0))
+            if kind in (_RESET, _GOAWAY):
+                raise LoadFailed(f"the answer was a frame of type {kind}")
+            if kind == _DATA:
+                body += payload
+            if kind in (_DATA, _HEADERS) and flags & _END_STREAM and of == stream:
+                if body != BODY.encode():
+                    raise LoadFailed(f"not the answer wanted: {body!r}")
+                return
+        piece = connection.recv(4096)
+        if not piece:
+            raise LoadFailed(f"a connection was closed after {pending!r}")
+        pending += piece
 
 
 def _ask(connection: socket.socket) -> None:
