@@ -14,6 +14,14 @@ pub(crate) const NAMES: &[(&[&str], &str)] = &[
     (&["backend", "upstream", "service", "proxy_pass", "use_backend", "default_backend", "target"], "cluster"),
     (&["path", "location", "prefix", "uri", "url"], "path_prefix"),
     (&["server_name", "hosts", "domain", "domains", "hostname", "virtual_host"], "host"),
+    (&["return", "http_redirect", "https_redirect", "ssl_redirect", "force_ssl"], "redirect"),
+    (&["strip_prefix", "replace_prefix", "rewrite_target"], "prefix_rewrite"),
+    (&["set_header", "proxy_set_header", "request_headers_to_add"], "request_headers"),
+    (&["add_header", "more_set_headers", "response_headers_to_add", "hsts"], "response_headers"),
+    (&["header", "match_headers", "headers_match"], "headers"),
+    (&["cookie"], "cookies"),
+    (&["query_params", "query_parameters", "params", "args"], "query"),
+    (&["exact", "exact_path"], "path"),
     // In a listener, and its list.
     (&["listen", "bind", "port", "host", "ip", "interface"], "address"),
     (&["frontend", "frontends", "bind", "listen", "server", "entrypoints"], "listeners"),
@@ -108,20 +116,10 @@ pub(crate) const NOTES: &[(&[&str], &str, &str)] = &[
     (&["rate_limit", "rate_limits", "ratelimit", "limit_req", "limit_conn"], "path_prefix", RATE),
     (&["rate_limit", "rate_limits", "ratelimit", "limit_req", "limit_conn"], "max_uri", RATE),
     (&["rate_limit", "rate_limits", "ratelimit", "limit_req", "limit_conn"], "max_active_requests", RATE),
-    (
-        &["rewrite", "path_rewrite", "url_rewrite", "prefix_rewrite", "regex_rewrite", "strip_prefix"],
-        "path_prefix",
-        "remove it: Plimsoll passes paths on as they are; host_rewrite changes the host only",
-    ),
-    (
-        &["redirect", "return", "http_redirect"],
-        "path_prefix",
-        "remove it: Plimsoll sends no redirects; have a backend send them",
-    ),
+    (&["rewrite", "url_rewrite", "regex_rewrite", "replace_path"], "path_prefix", REWRITE),
     (&["status", "body"], "path_prefix", "write answer = { status = 403, body = \"...\" }"),
     (&["allow", "deny", "acl", "allowlist", "denylist"], "path_prefix", ACCESS),
     (&["allow", "deny", "acl", "allowlist", "denylist"], "max_uri", ACCESS),
-    (&["headers", "set_header", "add_header", "proxy_set_header", "request_headers"], "path_prefix", HEADERS),
     (&["headers", "set_header", "add_header", "proxy_set_header", "request_headers"], "max_active_requests", HEADERS),
     (&["compression", "gzip"], "path_prefix", BODIES),
     (&["compression", "gzip"], "max_uri", BODIES),
@@ -132,5 +130,6 @@ const MODE: &str =
 const BACKUP: &str = "give the backups a locality of their own, and list localities in the cluster, nearest first";
 const RATE: &str = "set hard_limit in [customers.NAME], and customer_header in the listener: limits are in CPUs";
 const ACCESS: &str = "remove it: Plimsoll does not filter by address; use a firewall, or client_names with TLS";
-const HEADERS: &str = "remove it: the listener's forwarded and via are the only headers that Plimsoll sets";
+const HEADERS: &str = "move it into [routes.request_headers] or [routes.response_headers]";
+const REWRITE: &str = "write prefix_rewrite or path_rewrite: regular expressions are not known";
 const BODIES: &str = "remove it: Plimsoll passes bodies on as they are";

@@ -139,7 +139,7 @@ mod tests {
             (
                 "rewrite",
                 &["path_prefix", "host_rewrite"],
-                "remove it: Plimsoll passes paths on as they are; host_rewrite changes the host only",
+                "write prefix_rewrite or path_rewrite: regular expressions are not known",
             ),
             ("timeout_server", &CLUSTER, "did you mean \"request_timeout\"?"),
         ] {

@@ -342,6 +342,8 @@ rejections! {
     }
     /// The route has an answer for all its requests.
     RouteAnswer: "route-answer", "the route has a fixed answer", 403 PERMISSION_DENIED {}
+    /// The route redirects the request to the URL that it was sent to.
+    RedirectLoop: "redirect-loop", "the route redirects the request to its own URL", 508 INTERNAL {}
     /// The route drops its requests without an answer.
     BlackHole: "black-hole", "the route drops its requests", 403 PERMISSION_DENIED {}
     /// An extended CONNECT, and the cluster speaks HTTP/2 only.

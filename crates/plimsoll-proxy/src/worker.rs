@@ -32,7 +32,9 @@ use crate::listener::{ListenerState, Shared};
 use crate::phase::{CLOSE_GRACE, Life, Phase};
 use crate::request_body::RequestBody;
 use crate::route::RouteTable;
+use crate::route::changes::response_rules;
 use crate::route::destination::{Destination, Target};
+use crate::route::redirect::Redirect;
 use crate::route::routes::Routes;
 use crate::trace::Traces;
 
@@ -243,7 +245,12 @@ impl Serving {
         let table = RouteTable::new(common.config.routes_of(&listener.name).filter_map(|route| {
             let destination = match route.leads() {
                 Leads::Cluster(name) => Destination::Cluster(Arc::new(self.target(common, listener, route, name)?)),
-                Leads::Answer(answer) => Destination::Answer(FixedAnswer::new(common.config, answer)),
+                Leads::Answer(answer) => {
+                    Destination::Answer(FixedAnswer::new(common.config, answer), response_rules(route))
+                }
+                Leads::Redirect(redirect) => {
+                    Destination::Redirect(Redirect::new(redirect, route), response_rules(route))
+                }
                 Leads::BlackHole => Destination::BlackHole,
             };
             Some((route, Arc::new(destination)))

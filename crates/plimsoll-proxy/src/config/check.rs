@@ -14,6 +14,7 @@ use plimsoll_fleet::Name;
 use plimsoll_tls_config::ClientCertificate;
 
 use super::Problem;
+use super::check_routes;
 use super::cluster::Cluster;
 use super::customer::{CustomerLimits, CustomerName};
 use super::discovery::ETCD_HELP;
@@ -289,10 +290,7 @@ impl Rules<'_> {
             let help = "add client_ca and client_certificate = \"required\" to the [listeners.tls] of one";
             self.report(format!("{path}.client_names"), reason, help);
         }
-        if let Some(j) = shadowing(raw, i, route) {
-            let reason = format!("no request gets here: routes[{j}] takes all requests for {route}");
-            self.report(path, reason, "give it another host, path_prefix or methods, or remove it");
-        }
+        check_routes::check(raw, i, &mut self.checker);
     }
 
     /// Checks that a route leads to one place, and has no settings of another.
@@ -300,6 +298,7 @@ impl Rules<'_> {
         let places = [
             ("cluster", route.cluster.is_some()),
             ("answer", route.answer.is_some()),
+            ("redirect", route.redirect.is_some()),
             ("black_hole", route.black_hole),
         ];
         let named: Vec<_> = places.into_iter().filter(|(_, is_there)| *is_there).map(|(key, _)| key).collect();
@@ -307,7 +306,8 @@ impl Rules<'_> {
             // Unreadable settings were reported already.
             [] if *route == Route::default() && !self.checker.is_readable(path) => {}
             [] if places.iter().all(|(key, _)| self.checker.is_readable(&format!("{path}.{key}"))) => {
-                let help = "add cluster = \"...\", answer = { status = 403 } or black_hole = true";
+                let help =
+                    "add cluster = \"...\", answer = { status = 403 }, redirect = \"https\" or black_hole = true";
                 self.report(format!("{path}.cluster"), "is missing: the route leads nowhere", help);
             }
             [first, second, ..] => {
@@ -322,14 +322,17 @@ impl Rules<'_> {
                 self.report(format!("{path}.cluster"), format!("there is no cluster \"{name}\""), help);
             }
             Leads::Cluster(_) => {}
-            Leads::Answer(_) | Leads::BlackHole => {
+            Leads::Answer(_) | Leads::Redirect(_) | Leads::BlackHole => {
                 let of_clusters = [
                     ("request_timeout", route.request_timeout.is_some()),
                     ("host_rewrite", route.host_rewrite.is_some()),
+                    ("prefix_rewrite", route.prefix_rewrite.is_some()),
+                    ("path_rewrite", route.path_rewrite.is_some()),
                     ("criticality", route.criticality.is_some()),
                     ("exempt", route.exempt),
                     ("ambiguous_paths", route.ambiguous_paths),
                     ("degraded", route.degraded.is_some()),
+                    ("request_headers", route.request_headers.is_some()),
                 ];
                 for (key, _) in of_clusters.into_iter().filter(|(_, is_there)| *is_there && !named.is_empty()) {
                     let reason = "has no effect: the route leads to no cluster";
@@ -550,30 +553,6 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
 /// the machine for its addresses.
 fn reaches(to: SocketAddr, at: SocketAddr) -> bool {
     to.port() == at.port() && (to.ip() == at.ip() || at.ip().is_unspecified() && to.ip().is_loopback())
-}
-
-/// The earlier route that takes all requests of route `i`, if there is one.
-///
-/// The most specific route wins, whatever the order, so only routes for the very same host and path
-/// compete, if both list customers or both do not: between those a list of clients comes before
-/// "any", then a list of methods, and then the earlier one wins.
-fn shadowing(raw: &RawConfig, i: usize, route: &Route) -> Option<usize> {
-    let takes_all = |other: &Route| {
-        other.host == route.host
-            && other.path_prefix == route.path_prefix
-            && takes_all_of(&other.customers, &route.customers)
-            && takes_all_of(&other.client_names, &route.client_names)
-            && takes_all_of(&other.methods, &route.methods)
-            && (other.listeners.is_empty()
-                || !route.listeners.is_empty() && route.listeners.iter().all(|name| other.applies_to(name)))
-    };
-    raw.routes[..i].iter().position(takes_all)
-}
-
-/// Whether a condition takes all that another of the same rank takes; an empty one takes any, and
-/// has another rank.
-fn takes_all_of<T: PartialEq>(condition: &[T], other: &[T]) -> bool {
-    condition.is_empty() == other.is_empty() && other.iter().all(|one| condition.contains(one))
 }
 
 /// The names of a file's settings as arguments, in reasons and help texts. Longer texts come before

@@ -50,6 +50,8 @@ const VALUES: &[&str] = &[
     "\"json\"",
     "[\"utilization.gpu\"]",
     "\"40-41\"",
+    "{ other = \"7\" }",
+    "\"https\"",
 ];
 
 /// `examples/all-options.toml` with its comments that are settings as settings.

@@ -32,6 +32,6 @@ pub(super) fn cohort_header_matters(raw: &RawConfig, listener: &Listener) -> boo
 fn leads_to_gate(raw: &RawConfig, route: &Route) -> bool {
     match route.leads() {
         Leads::Cluster(name) => raw.clusters.get(name).is_none_or(|cluster| cluster.inbound.is_some()),
-        Leads::Answer(_) | Leads::BlackHole => false,
+        Leads::Answer(_) | Leads::Redirect(_) | Leads::BlackHole => false,
     }
 }

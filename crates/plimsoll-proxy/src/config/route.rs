@@ -11,10 +11,14 @@ use plimsoll_core::Criticality;
 use plimsoll_tls_config::{ClientName, is_host_name};
 
 use super::answer::Answer;
+use super::conditions::{self, Condition};
 use super::criticality::CRITICALITY;
 use super::customer::CustomerName;
 use super::degraded::Degraded;
+use super::exact_path::ExactPath;
+use super::header_rules::HeaderRules;
 use super::path::normalise;
+use super::redirect::Redirect;
 use super::value::METHOD;
 
 /// The hosts that a route is for.
@@ -86,11 +90,7 @@ impl PathPrefix {
     }
 
     pub(crate) fn parse_text(path: &str) -> Option<Self> {
-        let good = path.starts_with('/')
-            && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'*'))
-            && !path.contains("//")
-            && has_one_reading(path);
-        good.then(|| Self(normalise(path).text.trim_end_matches('/').to_owned()))
+        is_path_text(path).then(|| Self(normalise(path).text.trim_end_matches('/').to_owned()))
     }
 
     fn parse(path: &str) -> Result<Self, Flaw> {
@@ -109,14 +109,22 @@ impl PathPrefix {
     }
 }
 
+/// Whether `path` is one without a query, that can be brought into its normal form.
+pub(super) fn is_path_text(path: &str) -> bool {
+    path.starts_with('/')
+        && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'*'))
+        && !path.contains("//")
+        && has_one_reading(path)
+}
+
 /// Whether `path` is a pattern of nginx or HAProxy: `~ ^/api`, `= /api`, `^/api`, `/api/.*`,
 /// `\.php$`.
-fn is_regular_expression(path: &str) -> bool {
+pub(super) fn is_regular_expression(path: &str) -> bool {
     path.starts_with(['~', '^', '=', '\\']) || path.ends_with('$') || path.contains(".*") || path.contains('(')
 }
 
 /// Whether a prefix is one that a path in normal form can begin with.
-fn has_one_reading(path: &str) -> bool {
+pub(super) fn has_one_reading(path: &str) -> bool {
     let has_dots = path.split('/').any(|segment| matches!(segment, "." | ".."));
     !has_dots && !path.contains(';') && !normalise(path).is_ambiguous
 }
@@ -156,21 +164,35 @@ table! {
         pub host: Option<HostPattern> = None, optional, Effect::Another;
         /// Paths.
         pub path_prefix: PathPrefix = PathPrefix::default(), value, Effect::Another;
+        /// One path, in place of a prefix.
+        pub path: Option<ExactPath> = None, optional, Effect::Another;
         /// Methods; empty for any.
         pub methods: Vec<Method> = Vec::new(), value_as(List(METHOD)), Effect::Another;
+        /// Conditions on header fields, sorted by name.
+        pub headers: Vec<Condition> = Vec::new(), value_as(conditions::HEADERS), Effect::Another;
+        /// Conditions on parameters of the query, sorted by name.
+        pub query: Vec<Condition> = Vec::new(), value_as(conditions::QUERY), Effect::Another;
+        /// Conditions on cookies, sorted by name.
+        pub cookies: Vec<Condition> = Vec::new(), value_as(conditions::COOKIES), Effect::Another;
         /// Clients, by the names in their certificates; empty for any, with a certificate or without.
         pub client_names: Vec<ClientName> = Vec::new(), value, Effect::Another;
         /// Customers, by the names that their requests give; empty for any, with a name or without.
         pub customers: Vec<CustomerName> = Vec::new(), value, Effect::Another;
-        /// The cluster that answers, by name; it exists. Of this, `answer` and `black_hole` exactly one
-        /// is there.
+        /// The cluster that answers, by name; it exists. Of this, `answer`, `redirect` and `black_hole`
+        /// exactly one is there.
         pub cluster: Option<String> = None, optional, ACTION;
+        /// The URL that clients are sent to.
+        pub redirect: Option<Redirect> = None, optional, ACTION;
         /// Its requests are dropped without an answer.
         pub black_hole: bool = false, value, ACTION;
         /// Time to the head of the response, in place of the cluster's.
         pub request_timeout: Option<Duration> = None, optional, ACTION;
         /// The host that backends are asked for, in place of the one that clients name.
         pub host_rewrite: Option<Authority> = None, optional_as(HOST_NAME), ACTION;
+        /// The prefix that backends are asked for, in place of `path_prefix`.
+        pub prefix_rewrite: Option<PathPrefix> = None, optional, ACTION;
+        /// The path that backends are asked for, in place of the whole path.
+        pub path_rewrite: Option<ExactPath> = None, optional, ACTION;
         /// The criticality of its requests, in place of their claims.
         pub criticality: Option<Criticality> = None, optional_as(CRITICALITY), ACTION;
         /// Its requests are never shed by the gate of its cluster.
@@ -183,6 +205,10 @@ table! {
         pub answer: Option<Answer> = None, optional_table, ACTION;
         /// The answers in place of an error.
         pub degraded: Option<Degraded> = None, optional_table, ACTION;
+        /// Changes to the fields of requests on their way to backends.
+        pub request_headers: Option<HeaderRules> = None, optional_table, ACTION;
+        /// Changes to the fields of responses on their way to clients.
+        pub response_headers: Option<HeaderRules> = None, optional_table, ACTION;
     }
 }
 
@@ -193,6 +219,8 @@ pub enum Leads<'r> {
     Cluster(&'r str),
     /// To this answer.
     Answer(&'r Answer),
+    /// To another URL.
+    Redirect(&'r Redirect),
     /// Nowhere.
     BlackHole,
 }
@@ -201,11 +229,22 @@ impl Route {
     /// Where it leads.
     #[must_use]
     pub fn leads(&self) -> Leads<'_> {
-        match (&self.cluster, &self.answer) {
-            (Some(cluster), _) => Leads::Cluster(cluster),
-            (None, Some(answer)) => Leads::Answer(answer),
-            (None, None) => Leads::BlackHole,
+        match (&self.cluster, &self.answer, &self.redirect) {
+            (Some(cluster), _, _) => Leads::Cluster(cluster),
+            (None, Some(answer), _) => Leads::Answer(answer),
+            (None, None, Some(redirect)) => Leads::Redirect(redirect),
+            (None, None, None) => Leads::BlackHole,
         }
+    }
+
+    /// Its conditions on fields, parameters and cookies, with the names of their tables.
+    pub(crate) fn conditions(&self) -> [(&'static str, &[Condition]); 3] {
+        [("headers", &self.headers), ("query", &self.query), ("cookies", &self.cookies)]
+    }
+
+    /// Whether it puts another prefix in place of the one that it matches, for a backend or a client.
+    pub(crate) fn replaces_prefix(&self) -> bool {
+        self.prefix_rewrite.is_some() || self.redirect.as_ref().is_some_and(|redirect| redirect.prefix.is_some())
     }
 
     /// All answers that it has of its own, with the names of their tables in the route.
@@ -225,8 +264,11 @@ impl Route {
 /// The route in words, for messages.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.host {
-            Some(host) => write!(f, "{host}{}", self.path_prefix)?,
+        if let Some(host) = &self.host {
+            write!(f, "{host}")?;
+        }
+        match &self.path {
+            Some(path) => write!(f, "{path} exact")?,
             None => write!(f, "{}", self.path_prefix)?,
         }
         for method in &self.methods {
@@ -237,6 +279,13 @@ impl fmt::Display for Route {
         }
         for name in &self.customers {
             write!(f, " customer {name}")?;
+        }
+        for (word, condition) in ["header", "query", "cookie"]
+            .into_iter()
+            .zip(self.conditions())
+            .flat_map(|(word, (_, conditions))| conditions.iter().map(move |condition| (word, condition)))
+        {
+            write!(f, " {word} {condition}")?;
         }
         Ok(())
     }
@@ -264,6 +313,15 @@ mod tests {
         }
         let flaw = HostPattern::parse("~^www").unwrap_err();
         assert!(flaw.reason.contains("is a regular expression"), "{}", flaw.reason);
+    }
+
+    #[test]
+    fn name_of_a_route_has_each_of_its_matches() {
+        let text = "[[listeners]]\naddress = \":80\"\n[[routes]]\nhost = \"a.b\"\npath = \"/x\"\nmethods = [\"GET\"]\ncluster = \"w\"\n\
+                    headers = { \"X-B\" = \"1\", x-a = false }\nquery = { v = \"2\" }\ncookies = { c = true }\n\
+                    [clusters.w]\nbackends = [\"10.0.0.1:80\"]\n";
+        let config = super::super::Config::parse("test", text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.routes()[0].to_string(), "a.b/x exact GET header !x-a header x-b=1 query v=2 cookie c");
     }
 
     #[test]

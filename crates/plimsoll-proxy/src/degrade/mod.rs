@@ -95,7 +95,7 @@ impl Degrade {
         let degraded = route.degraded.as_ref()?;
         let host = route.host_rewrite.as_ref().map_or("", |host| host.as_str());
         let stale = degraded.max_stale.map(|max_stale| Stale {
-            asked: format!("{} {host}", route.cluster.as_deref().unwrap_or_default()).into(),
+            asked: asked(route, host).into(),
             max_stale,
             vary: degraded.vary.as_slice().into(),
             customer_header: customer_header.cloned(),
@@ -116,6 +116,22 @@ impl Degrade {
         let stale = self.stale.as_ref().map(|stale| Box::new(stale.of(request, is_read && !has_body, asker)));
         Fallback { degrade: self, is_read, stale }
     }
+}
+
+/// The place that `route` asks, and its changes to requests: two routes may ask for different
+/// things with the same path of a client.
+fn asked(route: &config::Route, host: &str) -> String {
+    let mut asked = format!("{} {host}", route.cluster.as_deref().unwrap_or_default());
+    if let Some(path) = &route.path_rewrite {
+        asked.push_str(&format!(" {path}"));
+    }
+    if let Some(prefix) = &route.prefix_rewrite {
+        asked.push_str(&format!(" {} {prefix}", route.path_prefix));
+    }
+    if let Some(rules) = &route.request_headers {
+        asked.push_str(&format!(" {rules:?}"));
+    }
+    asked
 }
 
 impl Stale {

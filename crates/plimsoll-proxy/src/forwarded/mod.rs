@@ -169,9 +169,9 @@ impl Marks {
         }
     }
 
-    /// Drops fields that must not be believed.
-    fn drop_claims(&self, headers: &mut HeaderMap) {
-        let is_bad = |name: &HeaderName| match Claim::of(name) {
+    /// Whether a field that names a client must not be believed.
+    pub(crate) fn drops(&self, name: &HeaderName) -> bool {
+        match Claim::of(name) {
             None => false,
             Some(_) if !self.trusted => true,
             // Where nothing is sent, a trusted proxy's word goes through as it is.
@@ -181,7 +181,28 @@ impl Marks {
             Some(Claim::XForwarded) => self.x_forwarded.is_none(),
             Some(Claim::Rfc7239) => self.element.is_none(),
             Some(Claim::Other) => false,
+        }
+    }
+
+    /// Whether the client of a request asked by `https`, as far as a trusted proxy says so.
+    pub(crate) fn says_https(&self, headers: &HeaderMap) -> Option<bool> {
+        let value = |name: &HeaderName| headers.get(name).filter(|_| !self.drops(name))?.to_str().ok();
+        let is_https = |proto: &str| match proto.trim().trim_matches('"') {
+            proto if proto.eq_ignore_ascii_case("https") => Some(true),
+            proto if proto.eq_ignore_ascii_case("http") => Some(false),
+            _ => None,
         };
+        value(&PROTO).and_then(is_https).or_else(|| {
+            // The first element is that of the proxy next to the client.
+            let element = value(&FORWARDED)?.split(',').next()?;
+            let mut pairs = element.split(';').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("proto")).and_then(|(_, proto)| is_https(proto))
+        })
+    }
+
+    /// Drops fields that must not be believed.
+    fn drop_claims(&self, headers: &mut HeaderMap) {
+        let is_bad = |name: &HeaderName| self.drops(name);
         if headers.keys().any(is_bad) {
             let bad: Vec<HeaderName> = headers.keys().filter(|name| is_bad(name)).cloned().collect();
             for name in bad {

@@ -214,7 +214,7 @@ impl Running {
             running.shared.set_tls(config.server_tls(&listener.name).map(Arc::as_ref));
             let leads_to = config.routes_of(&listener.name).filter_map(|route| match route.leads() {
                 Leads::Cluster(name) => self.clusters.get(name),
-                Leads::Answer(_) | Leads::BlackHole => None,
+                Leads::Answer(_) | Leads::Redirect(_) | Leads::BlackHole => None,
             });
             let former = running.batch.take();
             running.batch =
@@ -313,7 +313,7 @@ fn behind(
     let names: BTreeSet<&str> = (config.routes_of(listener))
         .filter_map(|route| match route.leads() {
             Leads::Cluster(name) => Some(name),
-            Leads::Answer(_) | Leads::BlackHole => None,
+            Leads::Answer(_) | Leads::Redirect(_) | Leads::BlackHole => None,
         })
         .collect();
     names.into_iter().filter_map(|name| Some((clusters.get(name)?.clone(), inbound.get(name).cloned()))).collect()

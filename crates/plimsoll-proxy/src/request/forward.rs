@@ -15,7 +15,7 @@ use plimsoll_wire::metadata::Metadata;
 use plimsoll_wire::shed::Shed;
 
 use crate::access_log::Entry;
-use crate::config::Trouble;
+use crate::config::{Trouble, UrlScheme};
 use crate::connection::{ActiveRequest, Connection};
 use crate::counts::Label as _;
 use crate::degrade::{Asker, Degrade, Fallback, Substitute, trouble};
@@ -27,6 +27,8 @@ use crate::request::response_body::ResponseBody;
 use crate::request::upgrade::Upgrade;
 use crate::request_body::{RequestBody, RequestBodyError};
 use crate::route::destination::{Decision, Destination, Target};
+use crate::route::header_rules::HeaderRules;
+use crate::route::redirect::Redirect;
 
 /// The reason of an answer that breaks the protocol; the same as the library's.
 const BAD_RESPONSE: &str = "bad-response";
@@ -80,22 +82,21 @@ pub(crate) async fn forward(
                 end_by_route(connection, Refusal::of(Rejection::BlackHole), None, &mut active, &mut case);
                 return Outcome::Dropped;
             }
-            Destination::Answer(fixed) => {
+            Destination::Answer(fixed, rules) => {
                 let answer = fixed.of_route(is_grpc).map(ResponseBody::local);
-                end_by_route(
-                    connection,
-                    Refusal::of(Rejection::RouteAnswer),
-                    Some(answer.status()),
-                    &mut active,
-                    &mut case,
-                );
-                answer
+                by_route(connection, answer, rules.as_ref(), &mut active, &mut case)
             }
+            Destination::Redirect(redirect, rules) => match redirected(connection, redirect, &request, is_grpc) {
+                Ok(answer) => by_route(connection, answer, rules.as_ref(), &mut active, &mut case),
+                Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
+            },
             Destination::Cluster(target) => {
+                let rules = || target.changes.as_ref().and_then(|changes| changes.response.as_ref());
                 match by_cluster(connection, target, request, beyond, is_grpc, &mut active, &mut case).await {
-                    ByCluster::Answer(answer) => answer,
+                    ByCluster::Answer(answer) => changed(answer, rules()),
                     ByCluster::Switched(switched) => {
                         let (response, backend) = *switched;
+                        let response = changed(response, rules());
                         // The tunnel is no request, and may last for hours.
                         active.permit = None;
                         return Outcome::Switched(Box::new(Switched { response, backend, active }));
@@ -109,6 +110,38 @@ pub(crate) async fn forward(
     }
     let answer = if is_head { answer::without_body(answer) } else { answer };
     Outcome::Answer(answer.map(|body| body.holding(active)))
+}
+
+/// A response with the fields that its route gives it.
+fn changed<B>(mut response: Response<B>, rules: Option<&HeaderRules>) -> Response<B> {
+    if let Some(rules) = rules {
+        rules.apply(response.headers_mut());
+    }
+    response
+}
+
+/// The answer of a route without a backend.
+fn by_route(
+    connection: &Connection,
+    answer: Response<ResponseBody>,
+    rules: Option<&HeaderRules>,
+    active: &mut ActiveRequest,
+    case: &mut Case,
+) -> Response<ResponseBody> {
+    end_by_route(connection, Refusal::of(Rejection::RouteAnswer), Some(answer.status()), active, case);
+    changed(answer, rules)
+}
+
+/// The redirect of a request, which its client may have sent to a trusted proxy in front.
+fn redirected(
+    connection: &Connection,
+    redirect: &Redirect,
+    request: &Request<RequestBody>,
+    is_grpc: bool,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
+    let is_tls = connection.marks.says_https(request.headers()).unwrap_or(connection.peer.tls.is_some());
+    redirect.answer(request.uri(), UrlScheme::of(is_tls), host, is_grpc).map(|answer| answer.map(ResponseBody::local))
 }
 
 /// The end of a request whose route leads to a cluster.
@@ -145,6 +178,9 @@ async fn by_cluster(
     // By the request as a backend gets to see it: on nothing else does its answer depend.
     if decided.is_ok() || degrade.is_some() {
         hop::strip_request(request.headers_mut());
+        if let Some(changes) = &target.changes {
+            changes.request_fields(&mut request);
+        }
     }
     let fallback = degrade.map(|degrade| fallback(degrade, connection, &request, has_body));
     case.may_degrade = fallback.is_some();
@@ -162,6 +198,14 @@ async fn by_cluster(
             });
         }
     };
+    if let Some(changes) = &target.changes
+        && let Err(refusal) = changes.path(&mut request)
+    {
+        if let Some(permit) = &mut active.permit {
+            permit.nothing_sent();
+        }
+        return ByCluster::Answer(refuse(connection, refusal, is_grpc, active, case));
+    }
     prepare(connection, target, &mut request, upgrade, mark);
     let http2 = request.version() == Version::HTTP_2;
     let asks_for_tunnel = asks_to_switch && http2;
@@ -351,7 +395,7 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
     }
     let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
     let client_names = connection.peer.client_names();
-    connection.context.routes.load().find(request, host, client_names)
+    connection.context.routes.load().find(request, host, client_names, &connection.marks)
 }
 
 /// Asks the gate before the process behind the cluster, before any of the body is read. Then waits

@@ -21,14 +21,19 @@ use crate::inbound::Inbound;
 use crate::peer::Peer;
 use crate::reason::Refusal;
 use crate::request_body::RequestBody;
+use crate::route::changes::Changes;
+use crate::route::header_rules::HeaderRules;
 use crate::route::holders;
+use crate::route::redirect::Redirect;
 
 /// Where a route leads.
 pub(crate) enum Destination {
     /// To a cluster.
     Cluster(Arc<Target>),
-    /// To an answer that stands in the configuration.
-    Answer(FixedAnswer),
+    /// To an answer that stands in the configuration, with these changes to its fields.
+    Answer(FixedAnswer, Option<HeaderRules>),
+    /// To another URL, in the same way.
+    Redirect(Redirect, Option<HeaderRules>),
     /// Nowhere: nothing is said, and the client does not wait for it.
     BlackHole,
 }
@@ -39,7 +44,7 @@ impl Destination {
     pub(crate) fn takes_ambiguous_paths(&self) -> bool {
         match self {
             Self::Cluster(target) => target.takes_ambiguous_paths,
-            Self::Answer(_) | Self::BlackHole => true,
+            Self::Answer(..) | Self::Redirect(..) | Self::BlackHole => true,
         }
     }
 }
@@ -70,6 +75,8 @@ pub(crate) struct Target {
     takes_ambiguous_paths: bool,
     /// Answers in place of errors.
     pub(crate) degrade: Option<Degrade>,
+    /// Changes to paths and fields; most routes have none.
+    pub(crate) changes: Option<Box<Changes>>,
 }
 
 /// The gate of a route's cluster.
@@ -104,6 +111,7 @@ impl Target {
             batch,
             takes_ambiguous_paths: route.ambiguous_paths,
             degrade,
+            changes: Changes::new(route),
             request_timeout: route.request_timeout,
             host_rewrite: route.host_rewrite.as_ref().map(HostRewrite::new),
         }

@@ -3,12 +3,15 @@
 //! Of all routes that match, the winner is the one with, in this order of weight:
 //! 1. customers listed rather than any;
 //! 2. the most specific host: an exact one, then `*.domain` with the longest domain, then any;
-//! 3. the longest path prefix;
+//! 3. the path: an exact one, then the longest prefix;
 //! 4. clients listed (by the names in their certificates) rather than any;
 //! 5. methods listed rather than any;
-//! 6. the earlier place in the file.
+//! 6. the most conditions on header fields and cookies;
+//! 7. the most conditions on query parameters;
+//! 8. the earlier place in the file.
 //!
-//! These are the rules of the Kubernetes Gateway API, which has neither customers nor clients.
+//! These are the rules of the Kubernetes Gateway API, which has neither customers nor clients, and
+//! counts a cookie as a header field.
 //! Customers come first, because a route that lists some is there to take them out of all that is
 //! usual, often in a hurry: one line sends them elsewhere, whatever hosts and paths other routes
 //! name. Clients come before methods, because a route for one client is an exception made for it: a
@@ -25,18 +28,26 @@
 //! and `/api/x`, not for `/apis`. Paths are compared byte for byte; the listener brings them into
 //! their normal form first (`config::normalise`).
 //!
-//! A lookup allocates nothing. It costs one hash of the host per label and one of the path per
-//! segment, but never of more bytes than the longest prefix of the table has, so that a long path
-//! cannot make it slow.
+//! A lookup allocates nothing, unless it comes to a route with conditions on fields ([`fields`]). It
+//! costs one hash of the host per label and one of the path per segment, but never of more bytes
+//! than the longest path of the table has, so that a long path cannot make it slow.
 
+pub(crate) mod changes;
 pub(crate) mod destination;
+mod fields;
+pub(crate) mod header_rules;
 pub(crate) mod holders;
+mod path_rewrite;
+pub(crate) mod redirect;
 pub(crate) mod routes;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use http::Method;
 
+use self::fields::Needs;
+pub use self::fields::RequestFields;
 use crate::config::{ClientName, CustomerName, HostPattern, Route};
 
 /// The routes of one listener, ready for lookups; each leads to a `T`.
@@ -45,24 +56,29 @@ pub struct RouteTable<T> {
     /// Those that list customers; `None` if there are none, so that others pay nothing for it.
     of_customers: Option<Box<Hosts<T>>>,
     others: Hosts<T>,
+    asks_for_paths: bool,
 }
 
 impl<T> RouteTable<T> {
     /// Compiles routes, given in the order of the file.
     pub fn new<'r>(routes: impl IntoIterator<Item = (&'r Route, T)>) -> Self {
-        let mut table = Self { of_customers: None, others: Hosts::default() };
-        for (route, target) in routes {
+        let routes: Vec<(&Route, T)> = routes.into_iter().collect();
+        let needs = Needs::of(routes.iter().map(|(route, _)| *route));
+        let mut table = Self { of_customers: None, others: Hosts::default(), asks_for_paths: false };
+        for ((route, target), needs) in routes.into_iter().zip(needs) {
             let hosts =
                 if route.customers.is_empty() { &mut table.others } else { table.of_customers.get_or_insert_default() };
-            hosts.add(route, target);
+            hosts.add(route, needs, target);
+            let is_for_any = route.path.is_none() && route.path_prefix.as_str().is_empty();
+            table.asks_for_paths |= !is_for_any || route.replaces_prefix();
         }
         table
     }
 
-    /// Whether any route is for some paths only.
+    /// Whether any route is for some paths only, or rewrites the beginning of a path.
     #[must_use]
     pub fn asks_for_paths(&self) -> bool {
-        self.others.has_prefixes() || self.of_customers.as_deref().is_some_and(Hosts::has_prefixes)
+        self.asks_for_paths
     }
 
     /// Where a request goes; `None` when no route matches.
@@ -81,13 +97,6 @@ struct Hosts<T> {
     any: Paths<T>,
 }
 
-impl<T> Hosts<T> {
-    fn has_prefixes(&self) -> bool {
-        let mut all = self.exact.values().chain(self.below.values()).chain([&self.any]);
-        all.any(|paths| !paths.prefixes.is_empty())
-    }
-}
-
 impl<T> Default for Hosts<T> {
     fn default() -> Self {
         Self { exact: HashMap::new(), below: HashMap::new(), any: Paths::default() }
@@ -95,13 +104,13 @@ impl<T> Default for Hosts<T> {
 }
 
 impl<T> Hosts<T> {
-    fn add(&mut self, route: &Route, target: T) {
+    fn add(&mut self, route: &Route, needs: Option<Box<Needs>>, target: T) {
         let paths = match &route.host {
             Some(HostPattern::Exact(host)) => self.exact.entry(host.as_str().into()).or_default(),
             Some(HostPattern::Below(domain)) => self.below.entry(domain.as_str().into()).or_default(),
             None => &mut self.any,
         };
-        paths.add(route, target);
+        paths.add(route, needs, target);
     }
 
     fn find(&self, request: &RouteQuery<'_>) -> Option<&T> {
@@ -135,6 +144,8 @@ pub struct RouteQuery<'r> {
     pub client_names: &'r [Box<str>],
     /// The name of the customer, from a trusted sender; `None` without one.
     pub customer: Option<&'r [u8]>,
+    /// Header fields and query.
+    pub fields: &'r RequestFields<'r>,
 }
 
 /// The longest name that a host can have (RFC 1035), in characters.
@@ -164,6 +175,10 @@ struct Paths<T> {
     prefixes: HashMap<Box<str>, Vec<Rule<T>>>,
     /// Length of the longest prefix, in bytes.
     longest: usize,
+    /// By whole path.
+    exact: HashMap<Box<str>, Vec<Rule<T>>>,
+    /// Length of the longest of these, in bytes.
+    longest_exact: usize,
 }
 
 /// One route of a host and path.
@@ -175,35 +190,56 @@ struct Rule<T> {
     clients: Box<[ClientName]>,
     /// Empty for any.
     methods: Box<[Method]>,
+    /// Numbers of conditions on fields and cookies, and on parameters.
+    conditions: (usize, usize),
+    /// `None` if there are no conditions.
+    needs: Option<Box<Needs>>,
     target: T,
 }
 
 impl<T> Default for Paths<T> {
     fn default() -> Self {
-        Self { root: Vec::new(), prefixes: HashMap::new(), longest: 0 }
+        Self { root: Vec::new(), prefixes: HashMap::new(), longest: 0, exact: HashMap::new(), longest_exact: 0 }
     }
 }
 
 impl<T> Paths<T> {
-    fn add(&mut self, route: &Route, target: T) {
+    fn add(&mut self, route: &Route, needs: Option<Box<Needs>>, target: T) {
         let prefix = route.path_prefix.as_str();
-        let rules = if prefix.is_empty() { &mut self.root } else { self.prefixes.entry(prefix.into()).or_default() };
+        let rules = match &route.path {
+            Some(path) => {
+                self.longest_exact = self.longest_exact.max(path.as_str().len());
+                self.exact.entry(path.as_str().into()).or_default()
+            }
+            None if prefix.is_empty() => &mut self.root,
+            None => {
+                self.longest = self.longest.max(prefix.len());
+                self.prefixes.entry(prefix.into()).or_default()
+            }
+        };
         let mut customers = route.customers.clone();
         customers.sort_unstable();
         let rule = Rule {
             customers: customers.into(),
             clients: route.client_names.clone().into(),
             methods: route.methods.clone().into(),
+            conditions: (route.headers.len() + route.cookies.len(), route.query.len()),
+            needs,
             target,
         };
         // By rank, those of one rank in the order of the file.
         let place = rules.partition_point(|other| other.rank() <= rule.rank());
         rules.insert(place, rule);
-        self.longest = self.longest.max(prefix.len());
     }
 
     fn find(&self, request: &RouteQuery<'_>) -> Option<&T> {
         let path = request.path;
+        // Without exact paths, no path is this short.
+        if path.len() <= self.longest_exact
+            && let Some(target) = self.exact.get(path).and_then(|rules| Rule::find(rules, request))
+        {
+            return Some(target);
+        }
         let mut end = self.last_segment_end(path);
         while end > 0 {
             if let Some(target) = self.prefixes.get(&path[..end]).and_then(|rules| Rule::find(rules, request)) {
@@ -225,8 +261,8 @@ impl<T> Paths<T> {
 
 impl<T> Rule<T> {
     /// Its place among those for the same host and path: lower ones are asked first.
-    fn rank(&self) -> (bool, bool) {
-        (self.clients.is_empty(), self.methods.is_empty())
+    fn rank(&self) -> (bool, bool, Reverse<(usize, usize)>) {
+        (self.clients.is_empty(), self.methods.is_empty(), Reverse(self.conditions))
     }
 
     fn takes(&self, request: &RouteQuery<'_>) -> bool {
@@ -234,6 +270,7 @@ impl<T> Rule<T> {
         (self.methods.is_empty() || self.methods.contains(request.method))
             && (self.clients.is_empty() || self.clients.iter().any(is_client))
             && (self.customers.is_empty() || request.customer.is_some_and(|customer| self.is_for(customer)))
+            && self.needs.as_ref().is_none_or(|needs| needs.are_met(request.fields))
     }
 
     fn is_for(&self, customer: &[u8]) -> bool {
@@ -249,11 +286,15 @@ impl<T> Rule<T> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
-    use crate::config::PathPrefix;
+    use http::{HeaderMap, HeaderName, HeaderValue};
 
-    /// Routes from `host path conditions` lines, a condition being a method or, after `@`, a client
-    /// or, after `$`, a customer; the target is the line's index.
+    use super::*;
+    use crate::config::{Condition, ExactPath, PathPrefix, Wanted};
+
+    /// Routes from `host path conditions` lines. A path after `=` is exact. A condition is a method
+    /// or, after `@`, a client or, after `$`, a customer or, after `h:`, `q:` or `c:`, `name=value`
+    /// of a field, a parameter or a cookie, with `*` for any value and `!` for none. The target is
+    /// the line's index.
     fn table(lines: &[&str]) -> RouteTable<usize> {
         let routes: Vec<Route> = lines
             .iter()
@@ -264,10 +305,16 @@ mod tests {
                     Some(domain) => Some(HostPattern::Below(domain.to_owned())),
                     None => (host != "any").then(|| HostPattern::Exact(host.to_owned())),
                 };
-                let path_prefix = PathPrefix::parse_text(words.next().unwrap()).unwrap();
-                let mut route = Route { host, path_prefix, ..Route::default() };
+                let mut route = Route { host, ..Route::default() };
+                match words.next().unwrap() {
+                    path if path.starts_with('=') => route.path = Some(ExactPath::parse(&path[1..]).unwrap()),
+                    prefix => route.path_prefix = PathPrefix::parse_text(prefix).unwrap(),
+                }
                 for word in words {
                     match word.split_at(1) {
+                        ("h", condition) if condition.starts_with(':') => route.headers.push(condition_of(condition)),
+                        ("q", condition) if condition.starts_with(':') => route.query.push(condition_of(condition)),
+                        ("c", condition) if condition.starts_with(':') => route.cookies.push(condition_of(condition)),
                         ("@", client) => route.client_names.push(ClientName::Host(client.to_owned())),
                         ("$", customer) => route.customers.push(CustomerName::parse(customer).unwrap()),
                         _ => route.methods.push(word.parse().unwrap()),
@@ -279,12 +326,29 @@ mod tests {
         RouteTable::new(routes.iter().zip(0..))
     }
 
+    fn condition_of(text: &str) -> Condition {
+        let (name, value) = text[1..].split_once('=').unwrap();
+        let wanted = match value {
+            "*" => Wanted::Present,
+            "!" => Wanted::Absent,
+            value => Wanted::Value(value.to_owned()),
+        };
+        Condition { name: name.to_owned(), wanted }
+    }
+
+    /// A request without a certificate, customer, fields and query.
+    fn plain<T>(ask: impl FnOnce(&RequestFields<'_>) -> T) -> T {
+        ask(&RequestFields::new(&HeaderMap::new(), None, None))
+    }
+
     fn get(table: &RouteTable<usize>, host: &str, path: &str) -> Option<usize> {
         find(table, host, path, &Method::GET)
     }
 
     fn find(table: &RouteTable<usize>, host: &str, path: &str, method: &Method) -> Option<usize> {
-        table.find(&RouteQuery { host, path, method, client_names: &[], customer: None }).copied()
+        plain(|fields| {
+            table.find(&RouteQuery { host, path, method, client_names: &[], customer: None, fields }).copied()
+        })
     }
 
     #[test]
@@ -340,9 +404,10 @@ mod tests {
         let table = table(&["any /a", "any /a GET", "any /a @x", "any /a PUT @x @y", "any /b @y"]);
         let of = |path: &str, method: Method, names: &[&str]| {
             let client_names: Vec<Box<str>> = names.iter().map(|name| (*name).into()).collect();
-            table
-                .find(&RouteQuery { host: "h", path, method: &method, client_names: &client_names, customer: None })
-                .copied()
+            plain(|fields| {
+                let (method, client_names) = (&method, &client_names[..]);
+                table.find(&RouteQuery { host: "h", path, method, client_names, customer: None, fields }).copied()
+            })
         };
         assert_eq!(of("/a", Method::GET, &[]), Some(1));
         assert_eq!(of("/a", Method::GET, &["x"]), Some(2));
@@ -361,7 +426,8 @@ mod tests {
         let table = table(&["a.com /api/v2", "any / $x $y", "any /api $y", "any / GET $z", "any /"]);
         let of = |host: &str, path: &str, method: Method, customer: &str| {
             let customer = Some(customer.as_bytes()).filter(|name| !name.is_empty());
-            table.find(&RouteQuery { host, path, method: &method, client_names: &[], customer }).copied()
+            let method = &method;
+            plain(|fields| table.find(&RouteQuery { host, path, method, client_names: &[], customer, fields }).copied())
         };
         assert_eq!(of("a.com", "/api/v2", Method::GET, "x"), Some(1));
         assert_eq!(of("a.com", "/api/v2", Method::GET, "y"), Some(2));
@@ -379,31 +445,103 @@ mod tests {
         assert_eq!(get(&table, "a.com", "/y"), Some(1));
     }
 
+    #[test]
+    fn exact_path_wins_over_any_prefix_and_takes_no_other() {
+        let table = table(&["any /a", "any =/a", "any =/a/b GET", "any /a/b/", "any =/ PUT", "any =/a/"]);
+        for (path, route) in [("/a", 1), ("/a/", 5), ("/a/b", 2), ("/a/b/", 3), ("/a/bc", 0), ("/a/b/c", 3)] {
+            assert_eq!(get(&table, "h", path), Some(route), "{path}");
+        }
+        assert_eq!(find(&table, "h", "/a/b", &Method::PUT), Some(3), "its prefix takes the other methods");
+        assert_eq!(find(&table, "h", "/", &Method::PUT), Some(4));
+        assert_eq!(get(&table, "h", "/"), None);
+        assert!(table.asks_for_paths());
+    }
+
+    #[test]
+    fn more_conditions_win_and_fields_come_before_parameters() {
+        let table =
+            table(&["any /", "any / q:v=2 q:w=*", "any / h:a=1", "any / h:a=* c:b=2", "any / GET", "any /x h:a=!"]);
+        let of = |method: Method, path: &str, query: &str, headers: &[(&'static str, &'static str)]| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(*name, HeaderValue::from_static(value));
+            }
+            let fields = &RequestFields::new(&map, Some(query), None);
+            let method = &method;
+            table.find(&RouteQuery { host: "h", path, method, client_names: &[], customer: None, fields }).copied()
+        };
+        assert_eq!(of(Method::PUT, "/", "", &[]), Some(0));
+        assert_eq!(of(Method::PUT, "/", "v=2&w", &[]), Some(1));
+        assert_eq!(of(Method::PUT, "/", "v=2", &[]), Some(0));
+        assert_eq!(of(Method::PUT, "/", "v=2&w=3", &[("a", "1")]), Some(2));
+        assert_eq!(of(Method::PUT, "/", "v=2&w=3", &[("a", "1"), ("cookie", "b=2")]), Some(3));
+        assert_eq!(of(Method::GET, "/", "v=2&w=3", &[("a", "1"), ("cookie", "b=2")]), Some(4));
+        assert_eq!(of(Method::PUT, "/x", "", &[("a", "1")]), Some(2), "a longer prefix does not take it");
+        assert_eq!(of(Method::PUT, "/x", "", &[]), Some(5));
+    }
+
+    /// A request of the model.
+    #[derive(Clone, Debug)]
+    struct Asked {
+        host: String,
+        path: String,
+        method: String,
+        client: String,
+        customer: String,
+        /// Names and values, by the letter of their kind.
+        fields: Vec<(char, String, String)>,
+    }
+
+    impl Asked {
+        fn of(&self, kind: char) -> impl Iterator<Item = (&str, &str)> {
+            self.fields.iter().filter(move |(of, ..)| *of == kind).map(|(_, name, value)| (&**name, &**value))
+        }
+
+        fn meets(&self, kind: char, condition: &str) -> bool {
+            let (name, wanted) = condition.split_once('=').unwrap();
+            let mut values = self.of(kind).filter(|(other, _)| *other == name).map(|(_, value)| value);
+            match wanted {
+                "*" => values.next().is_some(),
+                "!" => values.next().is_none(),
+                wanted => values.any(|value| value == wanted),
+            }
+        }
+    }
+
     /// The rules at the top of this file, over a plain list.
-    fn reference(
-        lines: &[String],
-        host: &str,
-        path: &str,
-        method: &str,
-        client: &str,
-        customer: &str,
-    ) -> Option<usize> {
+    fn reference(lines: &[String], asked: &Asked) -> Option<usize> {
+        let Asked { host, path, method, client, customer, .. } = asked;
         let matching = lines.iter().enumerate().filter_map(|(i, line)| {
             let words: Vec<&str> = line.split(' ').collect();
-            let (pattern, prefix) = (words[0], words[1].trim_end_matches('/'));
-            let (customers, others): (Vec<&str>, Vec<&str>) = words[2..].iter().partition(|word| word.starts_with('$'));
-            let (clients, methods): (Vec<&str>, Vec<&str>) = others.iter().partition(|word| word.starts_with('@'));
+            let pattern = words[0];
+            let (is_exact, prefix) = match words[1].strip_prefix('=') {
+                Some(path) => (true, path),
+                None => (false, words[1].trim_end_matches('/')),
+            };
+            let starting = |with: char| words[2..].iter().filter_map(move |word| word.strip_prefix(with));
+            let (customers, clients): (Vec<&str>, Vec<&str>) = (starting('$').collect(), starting('@').collect());
+            let conditions = |kind: char| starting(kind).map(|rest| &rest[1..]).collect::<Vec<_>>();
+            let [headers, query, cookies] = ['h', 'q', 'c'].map(conditions);
+            let methods: Vec<&str> =
+                words[2..].iter().copied().filter(|word| word.starts_with(char::is_uppercase)).collect();
             let host_rank = match pattern.strip_prefix("*.") {
                 _ if pattern == "any" => Some(0),
                 Some(domain) => host.ends_with(&format!(".{domain}")).then_some(domain.len()),
                 None => (host == pattern).then_some(usize::MAX),
             }?;
             let below = path.strip_prefix(prefix)?;
-            let matches = (below.is_empty() || below.starts_with('/'))
-                && (methods.is_empty() || methods.contains(&method))
-                && (clients.is_empty() || clients.iter().any(|name| name[1..] == *client))
-                && (customers.is_empty() || customers.iter().any(|name| name[1..] == *customer));
-            let rank = (!customers.is_empty(), host_rank, prefix.len(), !clients.is_empty(), !methods.is_empty());
+            let meets_all = |kind: char, conditions: &[&str]| conditions.iter().all(|one| asked.meets(kind, one));
+            let matches = (below.is_empty() || !is_exact && below.starts_with('/'))
+                && (methods.is_empty() || methods.contains(&&**method))
+                && (clients.is_empty() || clients.contains(&&**client))
+                && (customers.is_empty() || customers.contains(&&**customer))
+                && meets_all('h', &headers)
+                && meets_all('q', &query)
+                && meets_all('c', &cookies);
+            let rank = (
+                (!customers.is_empty(), host_rank, is_exact, prefix.len(), !clients.is_empty(), !methods.is_empty()),
+                (headers.len() + cookies.len(), query.len()),
+            );
             matches.then_some((rank, std::cmp::Reverse(i)))
         });
         matching.max().map(|(_, std::cmp::Reverse(i))| i)
@@ -419,25 +557,45 @@ mod tests {
 
     fn line() -> impl Strategy<Value = String> {
         let pattern = prop_oneof![Just("any".to_owned()), host(), host().prop_map(|host| format!("*.{host}"))];
-        (pattern, path(), "( GET)?( PUT)?( @x)?( @y)?( \\$p)?( \\$q)?")
-            .prop_map(|(pattern, path, methods)| format!("{pattern} {path}{methods}"))
+        // Names of one kind differ, as in a table of the file.
+        let conditions = "( h:a=[12*!])?( h:b=[1*])?( q:a=[12*!])?( q:b=1)?( c:a=[1*!])?";
+        (pattern, "=?", path(), "( GET)?( PUT)?( @x)?( @y)?( \\$p)?( \\$q)?", conditions)
+            .prop_map(|(pattern, exact, path, lists, conditions)| format!("{pattern} {exact}{path}{lists}{conditions}"))
+    }
+
+    fn asked() -> impl Strategy<Value = Asked> {
+        let field = (prop_oneof![Just('h'), Just('q'), Just('c')], "[ab]", "[123]");
+        (host(), path(), "GET|PUT|POST", "x|y|z", "p|q|r", prop::collection::vec(field, 0..5)).prop_map(
+            |(host, path, method, client, customer, fields)| Asked { host, path, method, client, customer, fields },
+        )
     }
 
     proptest! {
         #[test]
         fn lookups_agree_with_the_rules_over_a_plain_list(
             lines in prop::collection::vec(line(), 0..12),
-            requests in prop::collection::vec((host(), path(), "GET|PUT|POST", "x|y|z", "p|q|r"), 1..20),
+            requests in prop::collection::vec(asked(), 1..20),
         ) {
             let table = table(&lines.iter().map(String::as_str).collect::<Vec<_>>());
-            for (host, path, method, client, customer) in requests {
-                let (parsed, names) = (method.parse().unwrap(), [client.as_str().into()]);
-                let customer_name = Some(customer.as_bytes());
-                let asked =
-                    RouteQuery { host: &host, path: &path, method: &parsed, client_names: &names, customer: customer_name };
-                let found = table.find(&asked).copied();
-                let expected = reference(&lines, &host, &path, &method, &client, &customer);
-                prop_assert_eq!(found, expected, "{} {} {} {} {}", method, host, path, client, customer);
+            for asked in requests {
+                let (method, names) = (asked.method.parse().unwrap(), [asked.client.as_str().into()]);
+                let joined = |kind, by: &str| {
+                    asked.of(kind).map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(by)
+                };
+                let (query, cookies) = (joined('q', "&"), joined('c', "; "));
+                let mut headers = HeaderMap::new();
+                for (name, value) in asked.of('h').chain([("cookie", &*cookies)]) {
+                    headers.append(HeaderName::try_from(name).unwrap(), HeaderValue::try_from(value).unwrap());
+                }
+                let query = RouteQuery {
+                    host: &asked.host,
+                    path: &asked.path,
+                    method: &method,
+                    client_names: &names,
+                    customer: Some(asked.customer.as_bytes()),
+                    fields: &RequestFields::new(&headers, Some(&query), None),
+                };
+                prop_assert_eq!(table.find(&query).copied(), reference(&lines, &asked), "{:?}", asked);
             }
         }
     }

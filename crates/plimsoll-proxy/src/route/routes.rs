@@ -1,4 +1,4 @@
-//! The routes of one listener: the destination of a request, by customer, host, path and method.
+//! The routes of one listener: the destination of a request, by all that routes match.
 
 use std::sync::Arc;
 
@@ -6,9 +6,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
 use crate::classify::Claims;
 use crate::config::normalise;
+use crate::forwarded::Marks;
 use crate::reason::Refusal;
 use crate::route::destination::Destination;
-use crate::route::{RouteQuery, RouteTable};
+use crate::route::{RequestFields, RouteQuery, RouteTable};
 use plimsoll_core::Rejection;
 
 /// The routes of a listener, and its header for customers.
@@ -31,7 +32,8 @@ impl Routes {
         self.trusts_senders
     }
 
-    /// Where a request for `host` leads, that comes from a client with these names.
+    /// Where a request for `host` leads, that comes from a client with these names, on a connection
+    /// with these marks.
     ///
     /// The path is compared in its normal form, and goes on as it was sent. So a cluster gets no
     /// path that could be read in another way, unless its route says that it may, or no route looks
@@ -41,10 +43,12 @@ impl Routes {
         request: &Request<B>,
         host: &str,
         client_names: &[Box<str>],
+        marks: &Marks,
     ) -> Result<Arc<Destination>, Refusal> {
         let customer = self.customer(request.headers())?;
-        let find =
-            |path: &str| self.table.find(&RouteQuery { host, path, method: request.method(), client_names, customer });
+        let (method, fields) =
+            (request.method(), &RequestFields::new(request.headers(), request.uri().query(), Some(marks)));
+        let find = |path: &str| self.table.find(&RouteQuery { host, path, method, client_names, customer, fields });
         if !self.table.asks_for_paths() {
             return find(request.uri().path()).cloned().ok_or(Refusal::of(Rejection::NoRoute));
         }
