@@ -241,6 +241,42 @@ def test_websocket_goes_to_the_rewritten_path(fleet: Fleet) -> None:
     assert targets == ["/files/rooted/chat?room=1"]
 
 
+EDGE = """
+[[routes]]
+cluster = "main"
+[routes.response_headers]
+set = { "x-edge" = "1", "content-type" = "text/x-edge" }
+[[routes]]
+path_prefix = "/gone"
+cluster = "gone"
+[routes.response_headers]
+set = { "x-edge" = "2" }
+[[routes]]
+path_prefix = "/plain"
+cluster = "gone"
+[[routes]]
+host = "fixed.example"
+answer = { status = 204 }
+[routes.response_headers]
+add = { "x-edge" = "3" }
+[clusters.gone]
+backends = ["127.0.0.1:1"]
+"""
+
+
+@BOTH
+def test_fields_of_a_route_are_on_all_its_responses_and_no_others(fleet: Fleet, send) -> None:
+    proxy = routed(fleet, EDGE)
+    served = send(proxy.port, "/")
+    assert (served.status, served.all("x-edge"), served.all("content-type")) == (200, ["1"], ["text/x-edge"])
+    failed = send(proxy.port, "/gone/x")
+    assert (failed.status, failed.all("x-edge")) == (503, ["2"]) and failed.get("x-plimsoll-shed") is not None
+    assert send(proxy.port, "/plain").all("x-edge") == []
+    fixed = send(proxy.port, "/", host="fixed.example")
+    assert (fixed.status, fixed.all("x-edge")) == (204, ["3"])
+    assert send(proxy.port, "/gone%2fx").all("x-edge") == [], "it has no route: its path is ambiguous"
+
+
 def many(count: int) -> str:
     """Routes to answers, each by its own cookie and by its own parameter."""
     return '[[routes]]\ncluster = "main"\n' + "".join(

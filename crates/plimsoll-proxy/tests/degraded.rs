@@ -343,3 +343,29 @@ async fn a_body_in_a_file_is_read_again_on_reload() {
     assert_eq!(ask().await.body, "zwei");
     fs::remove_dir_all(&folder).unwrap();
 }
+
+#[tokio::test]
+async fn kept_answer_is_of_the_path_and_fields_that_its_route_asked_for() {
+    let backend = obedient().await;
+    let stale = "degraded = { max_stale = \"10m\" }";
+    let route = |value: &str, rules: &str| {
+        format!("[[routes]]\nheaders = {{ x-new = \"{value}\" }}\ncluster = \"c\"\n{stale}\n{rules}\n")
+    };
+    let further = route("1", "path_rewrite = \"/new\"\nresponse_headers = { set = { x-edge = \"1\" } }")
+        + &route("2", "request_headers = { set = { x-env = \"prod\" } }")
+        + &route("3", "request_headers = { set = { authorization = \"Basic YTph\" } }");
+    let proxy = start(&text(backend.address, "", stale, &further)).await;
+    get(&proxy, "/a", "x-do: ok plain\r\n").await;
+    for value in ["1", "2", "3"] {
+        let field = format!("x-new: {value}\r\n");
+        assert_eq!(get_shed(&proxy, "/a", &field).await.status, 503, "{value}: an answer to another request");
+        get(&proxy, "/a", &format!("x-do: ok {value}\r\n{field}")).await;
+    }
+    for (value, body) in [("1", Some("1")), ("2", Some("2")), ("3", None)] {
+        let answer = get_shed(&proxy, "/a", &format!("x-new: {value}\r\n")).await;
+        assert_eq!((answer.status, answer.status == 200), (if body.is_some() { 200 } else { 503 }, body.is_some()));
+        assert_eq!(answer.head.contains("x-edge: 1\r\n"), value == "1", "{}", answer.head);
+        assert!(body.is_none_or(|body| answer.body == body), "{value}: {}", answer.body);
+    }
+    assert_eq!(get_shed(&proxy, "/a", "").await.body, "plain");
+}

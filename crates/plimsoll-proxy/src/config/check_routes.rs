@@ -1,6 +1,6 @@
 //! Routes that can never match, and matches and actions of a route that contradict each other.
 //!
-//! The most specific route wins, whatever the order. So only routes for the very same host and path
+//! The most specific route wins, in any order of the file. So only routes for the very same host and path
 //! compete, if both list customers or both do not. Between those the order is that of
 //! [`crate::route`]: clients listed, methods listed, more header fields and cookies, more query
 //! parameters, the earlier place in the file. A route is dead if earlier ones of the same rank take

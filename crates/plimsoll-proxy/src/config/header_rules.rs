@@ -1,6 +1,6 @@
 //! Changes of header fields by a route; `crate::route` makes them.
 //!
-//! A rule cannot touch the fields by which somebody is trusted: those that name the client, its
+//! A rule cannot touch fields that others trust: those that name the client, its
 //! customer or its criticality, those of a connection and of framing, and those in which proxies
 //! report load. Backends and clients believe these, and other settings decide on them. A message
 //! names the setting.

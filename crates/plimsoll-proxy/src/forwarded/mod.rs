@@ -187,13 +187,13 @@ impl Marks {
     /// Whether the client of a request asked by `https`, as far as a trusted proxy says so.
     pub(crate) fn says_https(&self, headers: &HeaderMap) -> Option<bool> {
         let value = |name: &HeaderName| headers.get(name).filter(|_| !self.drops(name))?.to_str().ok();
-        let is_https = |proto: &str| match proto.trim().trim_matches('"') {
+        // The first element is that of the proxy next to the client.
+        let is_https = |list: &str| match list.split(',').next().unwrap_or_default().trim().trim_matches('"') {
             proto if proto.eq_ignore_ascii_case("https") => Some(true),
             proto if proto.eq_ignore_ascii_case("http") => Some(false),
             _ => None,
         };
         value(&PROTO).and_then(is_https).or_else(|| {
-            // The first element is that of the proxy next to the client.
             let element = value(&FORWARDED)?.split(',').next()?;
             let mut pairs = element.split(';').filter_map(|pair| pair.split_once('='));
             pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("proto")).and_then(|(_, proto)| is_https(proto))

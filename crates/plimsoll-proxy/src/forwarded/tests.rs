@@ -164,3 +164,25 @@ fn the_host_is_rewritten_where_the_request_has_it() {
     assert_eq!(absolute.uri(), "http://web.internal:81/a?b");
     assert!(!absolute.headers().contains_key(HOST));
 }
+
+#[test]
+fn scheme_of_a_client_is_known_from_trusted_proxies_only() {
+    let says = |rules: &Rules, address: &str, fields: &[(&'static str, &'static str)]| {
+        Marks::new(&peer(address, false), rules).says_https(request("/", fields).headers())
+    };
+    let proto = |value| [("x-forwarded-proto", value)];
+    let x_forwarded = rules(true, false, "10.0.0.0/8");
+    for (value, expected) in
+        [("https", Some(true)), ("HTTPS, http", Some(true)), ("http", Some(false)), ("wss", None), ("", None)]
+    {
+        assert_eq!(says(&x_forwarded, "10.0.0.9:1", &proto(value)), expected, "{value}");
+    }
+    assert_eq!(says(&x_forwarded, "192.0.2.7:1", &proto("https")), None);
+    assert_eq!(says(&x_forwarded, "10.0.0.9:1", &[("x_forwarded_proto", "https")]), None);
+    let forwarded = [("forwarded", "for=1.2.3.4;Proto=\"https\";host=a, for=10.0.0.1;proto=http")];
+    let rfc7239 = rules(false, true, "10.0.0.0/8");
+    assert_eq!(says(&rfc7239, "10.0.0.9:1", &forwarded), Some(true));
+    assert_eq!(says(&rfc7239, "10.0.0.9:1", &proto("https")), None, "it may be one of a stranger");
+    assert_eq!(says(&x_forwarded, "10.0.0.9:1", &forwarded), None);
+    assert_eq!(says(&rfc7239, "10.0.0.9:1", &[("forwarded", "for=1.2.3.4")]), None);
+}

@@ -15,7 +15,7 @@ use plimsoll_wire::metadata::Metadata;
 use plimsoll_wire::shed::Shed;
 
 use crate::access_log::Entry;
-use crate::config::{Trouble, UrlScheme};
+use crate::config::Trouble;
 use crate::connection::{ActiveRequest, Connection};
 use crate::counts::Label as _;
 use crate::degrade::{Asker, Degrade, Fallback, Substitute, trouble};
@@ -28,7 +28,7 @@ use crate::request::upgrade::Upgrade;
 use crate::request_body::{RequestBody, RequestBodyError};
 use crate::route::destination::{Decision, Destination, Target};
 use crate::route::header_rules::HeaderRules;
-use crate::route::redirect::Redirect;
+use crate::route::redirect::{self, Redirect};
 
 /// The reason of an answer that breaks the protocol; the same as the library's.
 const BAD_RESPONSE: &str = "bad-response";
@@ -88,15 +88,21 @@ pub(crate) async fn forward(
             }
             Destination::Redirect(redirect, rules) => match redirected(connection, redirect, &request, is_grpc) {
                 Ok(answer) => by_route(connection, answer, rules.as_ref(), &mut active, &mut case),
-                Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
+                Err(refusal) => {
+                    let mut answer = refuse(connection, refusal, is_grpc, &mut active, &mut case);
+                    change(&mut answer, rules.as_ref());
+                    answer
+                }
             },
             Destination::Cluster(target) => {
-                let rules = || target.changes.as_ref().and_then(|changes| changes.response.as_ref());
                 match by_cluster(connection, target, request, beyond, is_grpc, &mut active, &mut case).await {
-                    ByCluster::Answer(answer) => changed(answer, rules()),
+                    ByCluster::Answer(mut answer) => {
+                        change(&mut answer, target.response_rules());
+                        answer
+                    }
                     ByCluster::Switched(switched) => {
-                        let (response, backend) = *switched;
-                        let response = changed(response, rules());
+                        let (mut response, backend) = *switched;
+                        change(&mut response, target.response_rules());
                         // The tunnel is no request, and may last for hours.
                         active.permit = None;
                         return Outcome::Switched(Box::new(Switched { response, backend, active }));
@@ -112,24 +118,24 @@ pub(crate) async fn forward(
     Outcome::Answer(answer.map(|body| body.holding(active)))
 }
 
-/// A response with the fields that its route gives it.
-fn changed<B>(mut response: Response<B>, rules: Option<&HeaderRules>) -> Response<B> {
+/// Gives a response the fields of its route.
+fn change<B>(response: &mut Response<B>, rules: Option<&HeaderRules>) {
     if let Some(rules) = rules {
         rules.apply(response.headers_mut());
     }
-    response
 }
 
 /// The answer of a route without a backend.
 fn by_route(
     connection: &Connection,
-    answer: Response<ResponseBody>,
+    mut answer: Response<ResponseBody>,
     rules: Option<&HeaderRules>,
     active: &mut ActiveRequest,
     case: &mut Case,
 ) -> Response<ResponseBody> {
     end_by_route(connection, Refusal::of(Rejection::RouteAnswer), Some(answer.status()), active, case);
-    changed(answer, rules)
+    change(&mut answer, rules);
+    answer
 }
 
 /// The redirect of a request, which its client may have sent to a trusted proxy in front.
@@ -140,8 +146,8 @@ fn redirected(
     is_grpc: bool,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
-    let is_tls = connection.marks.says_https(request.headers()).unwrap_or(connection.peer.tls.is_some());
-    redirect.answer(request.uri(), UrlScheme::of(is_tls), host, is_grpc).map(|answer| answer.map(ResponseBody::local))
+    let scheme = redirect::scheme(&connection.peer, &connection.marks, request.headers());
+    redirect.answer(request.uri(), scheme, host, is_grpc).map(|answer| answer.map(ResponseBody::local))
 }
 
 /// The end of a request whose route leads to a cluster.

@@ -13,7 +13,7 @@ pub(crate) struct Changes {
     path: Option<PathRewrite>,
     request: Option<HeaderRules>,
     /// To the fields of each response, the proxy's own too.
-    pub(crate) response: Option<HeaderRules>,
+    pub(super) response: Option<HeaderRules>,
 }
 
 impl Changes {

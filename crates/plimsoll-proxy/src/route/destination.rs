@@ -175,6 +175,11 @@ impl Target {
         self.rules.customer(headers).map(holders::of_customer)
     }
 
+    /// The changes to the fields of each response.
+    pub(crate) fn response_rules(&self) -> Option<&HeaderRules> {
+        self.changes.as_ref()?.response.as_ref()
+    }
+
     /// The route, in words.
     pub(crate) fn route(&self) -> &Arc<str> {
         &self.route

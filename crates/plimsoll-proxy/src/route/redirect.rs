@@ -16,7 +16,7 @@
 //! message.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use http::{Response, StatusCode, Uri};
 use plimsoll_core::Rejection;
 use plimsoll_http1::Fault;
@@ -24,10 +24,17 @@ use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::headers::{GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS};
 
 use crate::config::{self, UrlScheme};
+use crate::forwarded::Marks;
+use crate::peer::Peer;
 use crate::reason::Refusal;
 use crate::route::path_rewrite::PathRewrite;
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// The scheme by which a client asked: that of its connection, unless a trusted proxy names another.
+pub(crate) fn scheme(peer: &Peer, marks: &Marks, headers: &HeaderMap) -> UrlScheme {
+    UrlScheme::of(marks.says_https(headers).unwrap_or(peer.tls.is_some()))
+}
 
 /// The redirect of a route.
 #[derive(Clone, Debug)]
@@ -129,9 +136,10 @@ fn parts(authority: &str) -> Option<(&str, Option<u16>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counts::Label as _;
 
-    /// The `Location` for a request; the reason if it is refused.
-    fn location(redirect: &str, prefix: &str, url: &str) -> Result<String, &'static str> {
+    /// The answer to a request; the reason if it is refused.
+    fn answer(redirect: &str, prefix: &str, url: &str, is_grpc: bool) -> Result<Response<Bytes>, &'static str> {
         let text = format!(
             "[[listeners]]\naddress = \"127.0.0.1:1\"\n[[routes]]\nhost = \"a.com\"\npath_prefix = \"{prefix}\"\nredirect = {redirect}\n\
              [clusters.a]\nbackends = [\"10.0.0.1:80\"]\n"
@@ -142,13 +150,23 @@ mod tests {
         let (scheme, rest) = url.split_once("://").unwrap();
         let (authority, path) = rest.split_at(rest.find('/').unwrap());
         let scheme = if scheme == "https" { UrlScheme::Https } else { UrlScheme::Http };
-        match redirect.answer(&path.parse().unwrap(), scheme, authority, false) {
-            Ok(answer) => Ok(answer.headers()[LOCATION].to_str().unwrap().to_owned()),
-            Err(refusal) => {
-                use crate::counts::Label as _;
-                Err(refusal.name())
-            }
-        }
+        redirect.answer(&path.parse().unwrap(), scheme, authority, is_grpc).map_err(Refusal::name)
+    }
+
+    /// The `Location` for a request; the reason if it is refused.
+    fn location(redirect: &str, prefix: &str, url: &str) -> Result<String, &'static str> {
+        let answer = answer(redirect, prefix, url, false)?;
+        Ok(answer.headers()[LOCATION].to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn call_ends_with_the_url_in_its_message() {
+        let answer = answer("\"https\"", "/", "http://a.com/p.S/M", true).unwrap();
+        let field = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
+        assert_eq!((answer.status(), answer.body().len(), field("location")), (StatusCode::OK, 0, None));
+        assert_eq!((field("grpc-status"), field("grpc-retry-pushback-ms")), (Some("12"), Some("-1")));
+        assert_eq!(field("grpc-message"), Some("the route redirects to https://a.com/p.S/M"));
+        assert_eq!(field("content-type"), Some("application/grpc"));
     }
 
     #[test]
