@@ -40,7 +40,7 @@ def routed(fleet: Fleet, routes: str, listener: str = "", backend: str | None = 
             port=port, admin=admin, directory=directory, listener=listener, routes=routes, backend=address
         )
     )
-    proxy.admin.wait_for_healthy(1)
+    proxy.admin.wait_for_healthy(1, cluster="main")
     return proxy
 
 
