@@ -197,7 +197,14 @@ impl<C> Queue<C> {
             let first = self.lines[usize::from(*line)].first;
             let next = |number: &u32| Some(self.seats[*number as usize].next).filter(|next| *next != NONE);
             let mut seats = core::iter::successors(Some(first), next).take(MAX_LOOK);
-            let number = seats.find(|number| may_take(self.seats[*number as usize].holders))?;
+            // Those of a line are mostly of one client, with one answer for all.
+            let mut denied = None;
+            let number = seats.find(|number| {
+                let holders = self.seats[*number as usize].holders;
+                let is_denied = denied == Some(holders) || !may_take(holders);
+                denied = denied.filter(|_| !is_denied).or(is_denied.then_some(holders));
+                !is_denied
+            })?;
             Some((turn, number))
         })?;
         let line = self.turns[turn];

@@ -66,6 +66,32 @@ fn echo(request: Request<Incoming>) -> Answer {
 static LARGE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
 
 #[tokio::test]
+async fn client_at_its_limit_ends_no_paused_upload_of_another() {
+    let server = Server::start(Speaks::Http1, echo).await;
+    let mut config = plain_config();
+    config.max_active_requests_per_client = NonZeroU32::new(1);
+    config.requests.queue_timeout = Duration::from_secs(3);
+    let cluster = running(config, &[&server]).await;
+    let client = Client::new(&cluster);
+    let upload = |number| {
+        let (pieces, body) = by_hand();
+        pieces.send(Bytes::from_static(b"x")).unwrap();
+        (pieces, send(&client, client_number(number), Request::post("http://h/").body(body).unwrap()))
+    };
+    let (_others_pieces, others) = upload(1);
+    until(|| active(&cluster) == 1).await;
+    let (own_pieces, own) = upload(2);
+    until(|| active(&cluster) == 2).await;
+
+    // Both uploads pause. Only the end of its own helps a client at its limit.
+    let answer = timeout(NEVER, client.send_with(request("/"), client_number(2))).await.expect("it has its turn");
+    assert_eq!(answer.unwrap().status(), StatusCode::OK);
+    assert!(own.await.unwrap().is_err());
+    drop(own_pieces);
+    assert!(!others.is_finished());
+}
+
+#[tokio::test]
 async fn upload_that_pauses_ends_for_a_waiting_request() {
     for (protocol, speaks) in PROTOCOLS {
         let server = Server::start(speaks, echo).await;

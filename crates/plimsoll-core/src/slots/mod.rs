@@ -2,9 +2,10 @@
 //! others.
 //!
 //! A slot is the right of one request to be at a backend: `max_active_requests` of them at each
-//! ([`Balancer`](crate::Balancer)). Three decisions share them out:
+//! ([`Balancer`](crate::Balancer)). Four decisions share them out:
 //!
 //! - [`Shares`]: may this holder take one more slot, or is the rest kept for others?
+//! - [`ClientLimit`]: has this client as many slots as one may have?
 //! - [`Queue`](crate::queue::Queue): which of the waiting requests gets the next free slot?
 //! - [`preempt`]: which request ends early when a slot is wanted and its holder only waits for its
 //!   client?
@@ -12,9 +13,14 @@
 //! The shell names the holders of each request ([`Holders`]); this module never learns an address
 //! or a name.
 
+mod limit;
 pub mod preempt;
 mod shares;
 
+use alloc::boxed::Box;
+use core::num::NonZeroU32;
+
+pub use limit::ClientLimit;
 pub use shares::Shares;
 
 use crate::Timestamp;
@@ -64,15 +70,32 @@ pub struct Slots {
     clients: Shares,
     works: Shares,
     in_use: u32,
+    /// `None`: no client has a limit.
+    limit: Option<Box<ClientLimit>>,
 }
 
 impl Default for Slots {
     fn default() -> Self {
-        Self { clients: Shares::new(CLIENT_RESERVE), works: Shares::new(WORK_RESERVE), in_use: 0 }
+        Self { clients: Shares::new(CLIENT_RESERVE), works: Shares::new(WORK_RESERVE), in_use: 0, limit: None }
     }
 }
 
 impl Slots {
+    /// Limits the slots of each client; `None` is no limit.
+    pub fn limit_clients(&mut self, max: Option<NonZeroU32>) {
+        match (max, &mut self.limit) {
+            (None, limit) => *limit = None,
+            (Some(max), Some(limit)) => limit.set(max),
+            (Some(max), limit) => *limit = Some(Box::new(ClientLimit::new(max))),
+        }
+    }
+
+    /// Whether the client of these holders has as many slots as a client may have.
+    #[must_use]
+    pub fn is_at_limit(&self, holders: Holders) -> bool {
+        self.limit.as_ref().is_some_and(|limit| !limit.may_take(holders.client))
+    }
+
     /// Counts an arriving request of these holders. Call it for each, whether it then takes a slot
     /// or not.
     pub fn on_arrival(&mut self, now: Timestamp, holders: Holders) {
@@ -83,7 +106,9 @@ impl Slots {
     /// Whether a request of these holders may take a slot when this many are free.
     #[must_use]
     pub fn may_take(&self, now: Timestamp, holders: Holders, free: u32) -> bool {
-        self.clients.may_take(now, holders.client, free) && self.works.may_take(now, holders.work, free)
+        self.clients.may_take(now, holders.client, free)
+            && self.works.may_take(now, holders.work, free)
+            && !self.is_at_limit(holders)
     }
 
     /// Slots in use, including those at backends that get no new requests.
@@ -97,6 +122,9 @@ impl Slots {
         self.in_use += 1;
         self.clients.take(holders.client);
         self.works.take(holders.work);
+        if let Some(limit) = &mut self.limit {
+            limit.take(holders.client);
+        }
     }
 
     /// Counts a slot given back by a request of these holders.
@@ -104,6 +132,9 @@ impl Slots {
         self.in_use = self.in_use.saturating_sub(1);
         self.clients.give_back(holders.client);
         self.works.give_back(holders.work);
+        if let Some(limit) = &mut self.limit {
+            limit.give_back(holders.client);
+        }
     }
 
     /// Slots of this client, or a few more.
@@ -130,6 +161,23 @@ mod tests {
         }
         assert_eq!((free, slots.in_use()), (22, 178));
         assert!(slots.may_take(now, of(2), free));
+    }
+
+    #[test]
+    fn client_at_its_limit_takes_no_slot_and_others_do() {
+        let (now, mut slots) = (Timestamp::ZERO, Slots::default());
+        slots.limit_clients(NonZeroU32::new(3));
+        let of = |client: u64| Holders { client: Holder::new(client), work: Holder::new(7) };
+        while slots.may_take(now, of(1), 200) {
+            slots.take(of(1));
+        }
+        assert_eq!((slots.in_use(), slots.is_at_limit(of(1)), slots.is_at_limit(of(2))), (3, true, false));
+        assert!(slots.may_take(now, of(2), 1));
+        slots.give_back(of(1));
+        assert!(slots.may_take(now, of(1), 200));
+        slots.limit_clients(None);
+        (0..10).for_each(|_| slots.take(of(1)));
+        assert!(slots.may_take(now, of(1), 200));
     }
 
     #[test]

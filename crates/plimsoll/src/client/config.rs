@@ -32,6 +32,12 @@ pub struct ClusterConfig {
     pub check_timeout: CheckTimeout,
     /// The protocol and time limits of requests.
     pub requests: RequestConfig,
+    /// Requests in flight of one client at all backends together; `None`, the default: no limit.
+    ///
+    /// Further ones wait for the client's own to end, at most [`RequestConfig::queue_timeout`], and
+    /// those of other clients pass by. [`Terms::on_behalf_of`](super::Terms::on_behalf_of) names the
+    /// client; requests that name none are one client together.
+    pub max_active_requests_per_client: Option<NonZeroU32>,
     /// Connections kept to each backend, for each client.
     pub pool: PoolConfig,
     /// The subset of backends that this process connects to; `None`: all.

@@ -226,6 +226,7 @@ impl Machine {
             probe_keys: ProbeKeys::keyless(),
             driver,
         };
+        machine.slots.limit_clients(machine.config.max_active_requests_per_client);
         machine.set_probes(now);
         machine.set_localities(now, localities.as_ref(), None);
         machine
@@ -292,13 +293,22 @@ impl Machine {
     /// requests at ineligible backends, so it is never too high. Only if it says no are all backends
     /// read.
     fn may_take(&self, now: Timestamp, holders: Holders) -> bool {
+        if self.slots.is_at_limit(holders) {
+            return self.has_no_backend();
+        }
         let at_least = self.balancer.capacity().saturating_sub(self.slots.in_use());
         self.slots.may_take(now, holders, at_least) || self.slots.may_take(now, holders, self.free_slots())
     }
 
-    /// Free slots. Unlimited if no backend is eligible: the balancer reports that itself.
+    /// Whether no backend is eligible. Then each request may have a slot: the balancer reports that
+    /// there is none.
+    fn has_no_backend(&self) -> bool {
+        self.balancer.capacity() == 0
+    }
+
+    /// Free slots. Unlimited if no backend is eligible.
     fn free_slots(&self) -> u32 {
-        if self.balancer.capacity() == 0 { u32::MAX } else { self.balancer.free_slots() }
+        if self.has_no_backend() { u32::MAX } else { self.balancer.free_slots() }
     }
 
     /// Whether a request of these holders must queue behind another one of its client, which gets
@@ -412,6 +422,7 @@ impl Machine {
         }
         let former = std::mem::replace(&mut self.config, Arc::new(config));
         let config = self.config.clone();
+        self.slots.limit_clients(config.max_active_requests_per_client);
         self.set_probes(now);
         self.set_localities(now, config.localities.as_ref(), former.localities.as_ref());
         self.resubset(now)
@@ -610,10 +621,10 @@ impl Machine {
         }
         for at in 0..self.queues.len() {
             while !self.queues[at].is_empty() {
-                let free = self.free_slots();
+                let (free, has_none) = (self.free_slots(), self.has_no_backend());
                 let (balancer, rng, slots) = (&mut self.balancer, &mut self.rng, &self.slots);
-                let served = self.queues[at]
-                    .serve(|holders| slots.may_take(now, holders, free), |tried| balancer.pick_at(now, rng, at, tried));
+                let may_take = |holders| has_none || slots.may_take(now, holders, free);
+                let served = self.queues[at].serve(may_take, |tried| balancer.pick_at(now, rng, at, tried));
                 let Some(Served { call, hand, holders }) = served else { break };
                 match hand {
                     SeatState::Backend(_) => self.slots.take(holders),

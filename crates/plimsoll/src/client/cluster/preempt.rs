@@ -57,7 +57,11 @@ impl Machine {
         let waiting = heads.flat_map(|(holders, len)| std::iter::repeat_n(holders, len as usize)).skip(ending);
         for holders in waiting {
             let held = self.slots.held_by_client(holders);
-            let Some(victim) = preempt::victim(held, candidates.iter().copied()) else { continue };
+            // A client at its limit gets no slot from the end of another's request.
+            let is_at_limit = self.slots.is_at_limit(holders);
+            let helps = |key: usize| !is_at_limit || self.preemptibles.held[key].1.client == holders.client;
+            let helping = candidates.iter().copied().filter(|candidate| helps(candidate.key));
+            let Some(victim) = preempt::victim(held, helping) else { continue };
             candidates.retain(|candidate| candidate.key != victim.key);
             self.counts.preempted += 1;
             news.preempted.push(self.preemptibles.held[victim.key].0.clone());

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::time::Duration;
 
+use plimsoll_core::slots::Holder;
 use plimsoll_core::spill::SpillConfig;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -312,6 +313,58 @@ fn threads_that_share_a_cluster_all_get_their_turns() {
         }
     });
     assert_eq!((active(&cluster), cluster.waiting()), (0, 0));
+}
+
+/// A request of this client.
+fn of_client(number: u64) -> Kind {
+    // Both counters and the line of a holder are given by different bits of its hash.
+    Kind { client: Holder::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)), ..Kind::default() }
+}
+
+/// Slots that this client gets at once.
+fn taken(cluster: &Cluster, kind: Kind) -> Vec<BackendId> {
+    let next = || match cluster.0.pick(cluster.now(), kind) {
+        Found::Backend(id, _) => Some(id),
+        _ => None,
+    };
+    std::iter::from_fn(next).collect()
+}
+
+#[tokio::test]
+async fn client_at_its_limit_waits_for_its_own_requests_alone() {
+    let limited = |max| ClusterConfig { max_active_requests_per_client: NonZeroU32::new(max), ..config(10) };
+    let cluster = Cluster::new("test", limited(3), endpoints(0..2));
+    cluster.0.members().iter().for_each(|(id, _)| cluster.0.connected(*id));
+    let (greedy, other) = (of_client(1), of_client(2));
+    let held = taken(&cluster, greedy);
+    let mut turn = Box::pin(cluster.0.wait_turn(greedy, 0, &[]));
+    let woken = Arc::new(Woken::default());
+    let mut poll = || turn.as_mut().poll(&mut Context::from_waker(&Waker::from(woken.clone())));
+    assert!(held.len() == 3 && poll().is_pending());
+    // Neither a request of another nor its end changes that.
+    let others = taken(&cluster, other);
+    assert_eq!(others.len(), 3);
+    cluster.0.finish(cluster.now(), others[0], &given_back(other));
+    assert!(!woken.flag.load(Ordering::Relaxed) && cluster.waiting() == 1);
+    cluster.0.finish(cluster.now(), held[0], &given_back(greedy));
+    assert!(woken.flag.load(Ordering::Relaxed) && poll().is_ready());
+    // A higher limit applies at once, and none takes what is free.
+    cluster.set_config(limited(5));
+    assert_eq!(taken(&cluster, greedy).len(), 2);
+    cluster.set_config(config(10));
+    assert!(taken(&cluster, greedy).len() > 10);
+}
+
+#[tokio::test]
+async fn client_at_its_limit_is_told_when_no_backend_is_usable() {
+    let limited = ClusterConfig { max_active_requests_per_client: NonZeroU32::new(1), ..config(10) };
+    let cluster = Cluster::new("test", limited, endpoints(0..1));
+    cluster.0.members().iter().for_each(|(id, _)| cluster.0.connected(*id));
+    assert_eq!(taken(&cluster, Kind::default()).len(), 1);
+    let mut waiter = Waiter::begun(&cluster);
+    assert!(cluster.drain(([127, 0, 0, 1], 1).into()));
+    assert!(waiter.is_woken() && matches!(waiter.poll(), Poll::Ready(Err(NoTurn::NoBackend))));
+    assert!(matches!(cluster.0.pick(cluster.now(), Kind::default()), Found::NoBackend));
 }
 
 /// Two localities of one backend each, with one place each.
