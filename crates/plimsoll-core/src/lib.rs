@@ -21,6 +21,7 @@
 //! - [`batch`] limits the batch requests at backends, and selects the next of the others.
 //! - [`queue`] selects the waiting request that gets the next slot.
 //! - [`quota`] shares the limit of a customer among the tasks of a fleet.
+//! - [`request_limit`] limits the requests per second of each customer.
 //! - [`trace`] decides which requests have their spans recorded.
 //! - [`Speed`] makes costs and limits of different machines comparable.
 //! - [`debt`] measures how far a slow client lags behind its minimum rate.
@@ -68,6 +69,7 @@ pub mod quota;
 mod ratio;
 pub mod rejection;
 pub mod report;
+pub mod request_limit;
 pub mod retry;
 mod rng;
 pub mod shedding;

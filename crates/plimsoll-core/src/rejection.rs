@@ -280,6 +280,13 @@ rejections! {
         reported: OWN_LIMIT,
         degraded: Some(Trouble::Quota),
     }
+    /// The customer sends more requests per second than its limit.
+    RateLimit: "rate-limit", "the customer sends more requests per second than its limit",
+        429 RESOURCE_EXHAUSTED, After {
+        pushback: Some(Pushback::AtOnce),
+        is_of_load: true,
+        degraded: Some(Trouble::Quota),
+    }
     /// The client side throttled the request; nothing was sent.
     Throttled: "throttled", "not sent, because most requests are shed",
         503 UNAVAILABLE, Never {
