@@ -91,9 +91,7 @@ pub fn head(rejection: Rejection, grpc: bool, after: Option<Duration>) -> Respon
         if let Some(pushback) = row.pushback {
             let value = match (pushback, after) {
                 (Pushback::AtOnce, None) => AT_ONCE,
-                (Pushback::AtOnce, Some(after)) => {
-                    HeaderValue::from(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
-                }
+                (Pushback::AtOnce, Some(after)) => whole_milliseconds(after),
                 (Pushback::Never, _) => NEVER,
             };
             headers.insert(GRPC_RETRY_PUSHBACK_MS, value);
@@ -204,6 +202,13 @@ fn whole_seconds(time: Duration) -> HeaderValue {
     usual.map_or_else(|| HeaderValue::from(seconds), |text| HeaderValue::from_static(text))
 }
 
+/// A pushback after `time`: rounded up, since a retry before it is refused again, and at least one
+/// ([`AT_ONCE`]).
+fn whole_milliseconds(time: Duration) -> HeaderValue {
+    let milliseconds = time.as_nanos().div_ceil(1_000_000).max(1);
+    HeaderValue::from(u64::try_from(milliseconds).unwrap_or(u64::MAX))
+}
+
 /// The advice of a pushback: 0, or 1 in place of it, is elsewhere at once; a larger number is a time
 /// in milliseconds; anything else is never.
 fn pushback_of(value: &HeaderValue) -> Shed {
@@ -244,6 +249,14 @@ mod tests {
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn pushback_is_never_shorter_than_the_time_and_never_zero() {
+        for (micros, pushback) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (42_900, "43")] {
+            let head = super::head(Rejection::RateLimit, true, Some(Duration::from_micros(micros)));
+            assert_eq!(head.headers()[GRPC_RETRY_PUSHBACK_MS], pushback, "{micros} us");
+        }
     }
 
     #[test]
