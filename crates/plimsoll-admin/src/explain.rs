@@ -120,6 +120,9 @@ pub struct Explanation {
     pub criticality: Option<CriticalityExplained>,
     /// Whose it is.
     pub customer: Option<String>,
+    /// The limit on its customer's requests; absent for one within it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_limit: Option<RequestLimitExplained>,
     /// What its gate said.
     pub gate: Option<GateExplained>,
     /// Attempts at backends that failed.
@@ -188,6 +191,19 @@ pub struct FleetExplained {
     /// The group, if its limit refuses; absent if the customer's own limit does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet_group: Option<String>,
+}
+
+/// The limit on requests that a request is over.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RequestLimitExplained {
+    /// Requests per second of the customer.
+    pub requests_per_second: f64,
+    /// Requests at once.
+    pub burst: u32,
+    /// Time until the customer's next request, in milliseconds.
+    pub retry_after_ms: f64,
+    /// It is forwarded all the same.
+    pub dry_run: bool,
 }
 
 /// Both sides of a refusal for quota.

@@ -85,7 +85,7 @@ pub use control::{
 pub use discovery::{Changes, DiscoveryView, Known, LastError, Overrides, Unserved};
 pub use explain::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
-    QuotaExplained, Remembered, Wanted,
+    QuotaExplained, Remembered, RequestLimitExplained, Wanted,
 };
 pub use fleet::{BackendOrder, Fleet, Missing, Obeyed, Refused};
 pub use live::{

@@ -28,6 +28,8 @@ pub struct FleetSnapshot<C = ClusterSnapshot> {
     pub last_reload: Option<LastReloadSnapshot>,
     /// Lines of the access log that were dropped.
     pub access_log_dropped: u64,
+    /// Decisions of the limits on requests, by customer: those with a table, and all others as one.
+    pub request_limits: Vec<(Box<str>, &'static str, u64)>,
     /// The etcd of the fleet; `None` without one.
     pub etcd: Option<EtcdSnapshot>,
     /// The fate of the spans of recorded requests.
@@ -47,6 +49,7 @@ impl<C> Default for FleetSnapshot<C> {
             reloads_refused: 0,
             last_reload: None,
             access_log_dropped: 0,
+            request_limits: Vec::new(),
             etcd: None,
             traces: TracesSnapshot::default(),
             pressure: PressureSnapshot::default(),
@@ -59,8 +62,17 @@ impl<C> FleetSnapshot<C> {
     /// The same with something else of each cluster.
     pub(crate) fn map<D>(self, cluster: impl FnMut(C) -> D) -> FleetSnapshot<D> {
         let clusters = self.clusters.into_iter().map(cluster).collect();
-        let Self { listeners, reloads_taken, reloads_refused, last_reload, access_log_dropped, etcd, traces, .. } =
-            self;
+        let Self {
+            listeners,
+            reloads_taken,
+            reloads_refused,
+            last_reload,
+            access_log_dropped,
+            request_limits,
+            etcd,
+            traces,
+            ..
+        } = self;
         let (pressure, stale_answers) = (self.pressure, self.stale_answers);
         FleetSnapshot {
             clusters,
@@ -69,6 +81,7 @@ impl<C> FleetSnapshot<C> {
             reloads_refused,
             last_reload,
             access_log_dropped,
+            request_limits,
             etcd,
             traces,
             pressure,

@@ -128,7 +128,7 @@ pub(crate) const NOTES: &[(&[&str], &str, &str)] = &[
 const MODE: &str =
     "remove it: Plimsoll proxies HTTP only, and a cluster's protocol is \"auto\", \"http1\" or \"http2\"";
 const BACKUP: &str = "give the backups a locality of their own, and list localities in the cluster, nearest first";
-const RATE: &str = "set hard_limit in [customers.NAME], and customer_header in the listener: limits are in CPUs";
+const RATE: &str = "set requests_per_second in [other_customers], and customer = \"address\" in the listener";
 const ACCESS: &str = "remove it: Plimsoll does not filter by address; use a firewall, or client_names with TLS";
 const HEADERS: &str = "move it into [routes.request_headers] or [routes.response_headers]";
 const REWRITE: &str = "write prefix_rewrite or path_rewrite: regular expressions are not known";

@@ -1,7 +1,7 @@
 //! Request limits: the requests per second of each customer, by token buckets.
 //!
 //! A gate ([`admit`](crate::admit)) limits the CPU of a customer, which is the scarce resource. A
-//! request limit counts requests, whatever they cost, and needs neither a gate nor a measurement. It
+//! request limit counts requests of any cost, and needs neither a gate nor a measurement. It
 //! is the rate limit of other proxies.
 //!
 //! ```text
@@ -17,9 +17,9 @@
 //!
 //! Customers of the configuration have a bucket each. All others share a table of fixed size, in
 //! sets of [`WAYS`] by a hash of the customer: a map would grow with the addresses of an attacker. A
-//! full bucket needs no memory. When a set has no place left, it forgets its fullest bucket, so that
+//! full bucket needs no memory. When a set has no place left, it forgets its least used bucket, so that
 //! customer gets a few requests more. It never gets fewer, so nobody notices a table that strangers
-//! fill. A customer at its limit has the emptiest bucket, and is forgotten last.
+//! fill. A customer at its limit has the most used bucket, and is forgotten last.
 //!
 //! # Changed limits
 //!
@@ -130,8 +130,8 @@ impl Over {
 /// Decisions on the requests of some customers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Within the limit.
-    pub within: u64,
+    /// Admitted: within the limit, or over it in a dry run.
+    pub admitted: u64,
     /// Over the limit.
     pub over: u64,
 }
@@ -153,13 +153,14 @@ struct Set {
 }
 
 impl Set {
-    /// The place of the customer: its own, else that of the fullest bucket.
+    /// The place of the customer: its own, else that of the least used bucket.
     fn place(&self, customer: u64) -> (usize, Due) {
         match self.customers.iter().position(|known| *known == customer) {
             Some(way) => (way, self.due[way]),
             None => {
-                let fullest = (1..WAYS).fold(0, |least, way| if self.due[way] < self.due[least] { way } else { least });
-                (fullest, Due::default())
+                let least_used =
+                    (1..WAYS).fold(0, |least, way| if self.due[way] < self.due[least] { way } else { least });
+                (least_used, Due::default())
             }
         }
     }
@@ -207,10 +208,8 @@ impl RequestLimits {
             let (way, due) = set.place(customer);
             (limit.take(now, due).map(|due| set.put(way, customer, due)), &mut self.others)
         };
-        match taken {
-            Ok(()) => counts.within += 1,
-            Err(_) => counts.over += 1,
-        }
+        counts.over += u64::from(taken.is_err());
+        counts.admitted += u64::from(taken.err().is_none_or(|over| over.shed().is_none()));
         taken
     }
 
@@ -324,7 +323,7 @@ mod tests {
         // The burst, and a token each 100 ms: at 100, 200, ..., 9,900 ms.
         assert_eq!(passed(&mut limits, 1, 0..10_000), 20 + 99);
         assert_eq!((0..50).filter(|_| limits.take(ms(60_000), 1).is_ok()).count(), 20);
-        assert_eq!(limits.others(), Counts { within: 139, over: 10_000 - 119 + 30 });
+        assert_eq!(limits.others(), Counts { admitted: 139, over: 10_000 - 119 + 30 });
     }
 
     #[test]
@@ -388,8 +387,8 @@ mod tests {
         assert_eq!((passed(&mut limits, 7, 10..20), passed(&mut limits, 8, 10..20)), (0, 5));
         limits.set(ms(20), [(8, tight)], tight);
         assert_eq!((passed(&mut limits, 7, 20..30), passed(&mut limits, 9, 20..30)), (0, 5));
-        assert_eq!(limits.named().collect::<Vec<_>>(), [(8, Counts { within: 5, over: 5 })]);
-        assert_eq!(limits.others(), Counts { within: 10, over: 20 });
+        assert_eq!(limits.named().collect::<Vec<_>>(), [(8, Counts { admitted: 5, over: 5 })]);
+        assert_eq!(limits.others(), Counts { admitted: 10, over: 20 });
     }
 
     #[test]
@@ -398,7 +397,7 @@ mod tests {
         limits.set(ms(0), [(1, None), (2, Some(limit(1.0, 1)))], None);
         assert_eq!([1, 2, 3].map(|customer| passed(&mut limits, customer, 0..10)), [10, 1, 10]);
         assert_eq!((limits.others(), limits.sets.len()), (Counts::default(), 0));
-        assert_eq!(limits.named().collect::<Vec<_>>(), [(2, Counts { within: 1, over: 9 })]);
+        assert_eq!(limits.named().collect::<Vec<_>>(), [(2, Counts { admitted: 1, over: 9 })]);
         // And gives up its memory with its limit.
         limits.set(ms(10), [], Some(limit(1.0, 1)));
         assert_eq!((passed(&mut limits, 3, 10..20), limits.sets.len()), (1, 8));

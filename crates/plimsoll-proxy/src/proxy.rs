@@ -520,6 +520,13 @@ impl Proxy {
         self.running.lock().inbound.get(cluster).map(|inbound| Inbound::view(inbound))
     }
 
+    /// Decisions of the limits on requests: the customer, the decision, the number. All customers without a table are
+    /// one. In a dry run, a request over its limit counts as both. Empty without such limits.
+    #[must_use]
+    pub fn request_limits(&self) -> Vec<(Box<str>, &'static str, u64)> {
+        self.running.lock().request_limits.counts()
+    }
+
     /// What became of the latest requests that were refused, failed or were tried again, and of some of the others; the latest
     /// first.
     #[must_use]

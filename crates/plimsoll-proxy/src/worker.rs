@@ -270,7 +270,7 @@ impl Serving {
         let clients = batch.map_or(&self.clients, |batch| &batch.clients);
         let client = clients.get(cluster)?.clone();
         let batch = batch.map(|batch| batch.gate.clone());
-        let degrade = Degrade::new(common.config, route, listener.claims.customer_header(), common.stale);
+        let degrade = Degrade::new(common.config, route, listener.claims.only_customer_header(), common.stale);
         Some(Target::new(client, route, &listener.claims, common.inbound.get(cluster).cloned(), batch, degrade))
     }
 }

@@ -213,6 +213,7 @@ pub(crate) fn fleet() -> Still {
             at: UNIX_EPOCH + Duration::from_millis(1_700_000_000_500),
         }),
         access_log_dropped: 6,
+        request_limits: vec![("acme".into(), "rate-limit", 24), ("other".into(), "admitted", 25)],
         etcd: Some(EtcdSnapshot {
             is_reachable: false,
             answers: 31,

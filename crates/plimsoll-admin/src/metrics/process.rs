@@ -25,6 +25,17 @@ pub(super) static PROCESS: &[Metric] = &[
         fill: |s, out| out.count(&[], s.snapshot.access_log_dropped),
     },
     Metric {
+        name: "request_limit_decisions_total",
+        kind: Kind::Counter,
+        labels: &["customer", "decision"],
+        help: "Requests under a limit of `requests_per_second`: admitted, or over it; customers without a table count as `other`",
+        fill: |s, out| {
+            for (customer, decision, count) in &s.snapshot.request_limits {
+                out.count(&[customer, decision], *count);
+            }
+        },
+    },
+    Metric {
         name: "trace_spans_total",
         kind: Kind::Counter,
         labels: &["result"],

@@ -78,6 +78,9 @@ pub(super) fn whole(request: &Value) -> String {
     if let Some(customer) = request["customer"].as_str() {
         line("customer", customer.to_owned());
     }
+    if let Some(limit) = request_limit(&request["request_limit"]) {
+        line("limit", limit);
+    }
     line("gate", gate(&request["gate"]));
     for attempt in request["failed_attempts"].as_array().into_iter().flatten() {
         let backend = attempt["backend"].as_str().unwrap_or("(removed)");
@@ -92,6 +95,16 @@ pub(super) fn whole(request: &Value) -> String {
     let outcome = text(request, "outcome");
     line("outcome", format!("{outcome}{status}{reason}{backend}, after {} ms", request["took_ms"]));
     format!("{}{own}, {} ago\n{out}", text(request, "id"), span(&request["ago_s"]))
+}
+
+/// The limit on the customer's requests that a request is over.
+fn request_limit(limit: &Value) -> Option<String> {
+    let rate = limit["requests_per_second"].as_f64()?;
+    let dry_run = if limit["dry_run"] == true { " (dry run: admitted)" } else { "" };
+    let (burst, after) = (&limit["burst"], limit["retry_after_ms"].as_f64().unwrap_or(0.0));
+    // A rate such as 0.3 is kept as a time between requests.
+    let rate = (rate * 1e6).round() / 1e6;
+    Some(format!("over {rate} requests per second{dry_run}; burst {burst}, next request after {:.0} ms", after.ceil()))
 }
 
 fn gate(gate: &Value) -> String {
@@ -160,6 +173,9 @@ fn detail(request: &Value) -> String {
     if let Some(attempt) = request["failed_attempts"].as_array().and_then(|attempts| attempts.last()) {
         let backend = attempt["backend"].as_str().unwrap_or("(removed)");
         return format!("{meaning}; last attempt at {backend}: {}", text(attempt, "error"));
+    }
+    if let Some(limit) = request_limit(&request["request_limit"]) {
+        return format!("{meaning}: {limit}");
     }
     let of = &request["gate"];
     match of["decision"].as_str() {
@@ -282,6 +298,20 @@ mod tests {
             told.ends_with(" -  GET /search: no backend is usable; last attempt at 10.0.0.1:80: connection refused"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn request_over_its_limit_shows_the_limit_and_the_time() {
+        let mut request = refused();
+        request["at"] = json!(1_764_326_400.125);
+        (request["gate"], request["reason"]) = (json!(null), json!("rate-limit"));
+        request["request_limit"] =
+            json!({ "requests_per_second": 9.999_999_999, "burst": 20, "retry_after_ms": 42.2, "dry_run": false });
+        let limit = "over 10 requests per second; burst 20, next request after 43 ms";
+        assert!(whole(&request).contains(&format!("\n  limit       {limit}\n")), "{}", whole(&request));
+        assert!(line(&request).ends_with(limit), "{}", line(&request));
+        request["request_limit"]["dry_run"] = json!(true);
+        assert!(whole(&request).contains("over 10 requests per second (dry run: admitted); burst 20"));
     }
 
     #[test]

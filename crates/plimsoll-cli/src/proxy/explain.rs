@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use plimsoll::client::{Cluster, FailedAttempt};
 use plimsoll_admin::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
-    QuotaExplained, Remembered, Tap, Tapped, Wanted,
+    QuotaExplained, Remembered, RequestLimitExplained, Tap, Tapped, Wanted,
 };
 use plimsoll_core::Criticality as Level;
 use plimsoll_core::admit::{Pressure, Standing};
@@ -125,6 +125,12 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
             malformed_values: malformed,
         }),
         customer: known.customer.as_ref().map(ToString::to_string),
+        request_limit: known.over.map(|over| RequestLimitExplained {
+            requests_per_second: over.limit.rate(),
+            burst: over.limit.burst(),
+            retry_after_ms: over.after.as_secs_f64() * 1e3,
+            dry_run: over.shed().is_none(),
+        }),
         gate: known.gate.map(|Gated { decision, is_dry_run, expected, pressure, standing, fleet }| GateExplained {
             decision,
             dry_run: is_dry_run,
@@ -212,6 +218,7 @@ mod tests {
             cluster: None,
             criticality: None,
             customer: Some(customer_label(customer)),
+            over: None,
             gate: None,
             failed: Vec::new(),
             end: End { kind: Kind::Refused, status: None, reason: None, backend: None },

@@ -84,6 +84,7 @@ impl ProxyFleet {
             reloads_refused: self.proxy.reloads().refused(),
             last_reload: Some(last_reload(self.proxy.reloads())),
             access_log_dropped: self.proxy.access_log_dropped(),
+            request_limits: self.proxy.request_limits(),
             etcd: self.proxy.etcd().map(etcd),
             traces: traces(self.proxy.traces()),
             pressure: pressure(self.proxy.pressure()),

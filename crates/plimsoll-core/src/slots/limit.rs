@@ -1,7 +1,7 @@
 //! The most slots that one client may hold, where a number is set.
 //!
 //! [`Shares`](super::Shares) lets a client hold nearly all slots while nobody else needs them. Some
-//! services want a fixed bound: each request pins a worker, or a client pays for so many at once.
+//! services want a fixed bound: each request pins a worker, or a client pays for a number of them.
 //! Then a client at its limit waits for its own requests to end, and others pass by
 //! ([`Queue::serve`](crate::queue::Queue::serve)).
 //!

@@ -15,12 +15,13 @@ mod queue;
 mod texts;
 mod writer;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use http::{HeaderMap, Request};
+use http::Request;
 use plimsoll_core::Ratio;
 
 pub(crate) use self::entry::Entry;
@@ -63,17 +64,17 @@ impl AccessLog {
     /// The entry of a request that begins now; `None` when it is not to be logged. `customer` finds
     /// the name of its customer.
     #[inline]
-    pub(crate) fn begin<'r, B>(
+    pub(crate) fn begin<B, C: Deref<Target = [u8]>>(
         &self,
         peer: &Peer,
         listener: &Arc<str>,
-        request: &'r Request<B>,
-        customer: impl FnOnce(&'r HeaderMap) -> Option<&'r [u8]>,
+        request: &Request<B>,
+        customer: impl FnOnce(&Request<B>) -> Option<C>,
     ) -> Option<Box<Entry>> {
         if !self.0.on.load(Ordering::Relaxed) {
             return None;
         }
-        let entry = || Box::new(Entry::new(peer, listener, request, customer(request.headers())));
+        let entry = || Box::new(Entry::new(peer, listener, request, customer(request).as_deref()));
         self.0.sample.take().then(entry)
     }
 
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn a_log_that_is_off_begins_no_entry() {
         let log = AccessLog::default();
-        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None).is_none());
+        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None::<&[u8]>).is_none());
         log.put_in_force(Prepared(None));
         assert!(!log.0.queue.is_behind(), "nobody would obey");
     }
@@ -245,7 +246,7 @@ mod tests {
     }
 
     fn write(log: &AccessLog) {
-        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None).unwrap();
+        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None::<&[u8]>).unwrap();
         log.write(&entry);
         settle(log);
     }
@@ -272,7 +273,7 @@ mod tests {
         write(&log);
         assert_eq!((lines(&moved), lines(&path), log.dropped()), (1, 1, 0));
         log.put_in_force(Prepared(None));
-        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None).is_none());
+        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None::<&[u8]>).is_none());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -322,7 +323,7 @@ mod tests {
             sample: Ratio::ONE,
         };
         log.put_in_force(log.prepare(&full).unwrap());
-        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None).unwrap();
+        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None::<&[u8]>).unwrap();
         log.write(&entry);
         log.put_in_force(Prepared(None));
         settle(&log);

@@ -18,12 +18,13 @@
 //! is believed of the same senders as the attempt count (`trace`).
 
 pub(crate) mod quotas;
+pub(crate) mod request_limits;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use http::{HeaderMap, HeaderName, Method, Request};
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{self, Arrival};
 use plimsoll_core::classify::{Classifier, Source};
@@ -32,7 +33,8 @@ use plimsoll_wire::headers::{GRPC_PREVIOUS_RPC_ATTEMPTS, X_ENVOY_ATTEMPT_COUNT};
 use plimsoll_wire::metadata::{Claim, Metadata, PriorityHeader, claims_criticality, say_criticality};
 
 use crate::classify::quotas::Quotas;
-use crate::config;
+use crate::classify::request_limits::RequestLimits;
+use crate::config::{self, CustomerSource};
 use crate::inbound::Inbound;
 
 /// A listener's rules for its requests.
@@ -45,7 +47,8 @@ pub(crate) struct Claims {
     counts_attempts: bool,
     /// The field with an integer priority.
     priority: Option<Arc<PriorityHeader>>,
-    customer_header: Option<HeaderName>,
+    /// The facts that name the customer; none where customers are not known.
+    customer: Arc<[CustomerSource]>,
     cohort_header: Option<HeaderName>,
     /// Fields that are trusted at other listeners, and not here.
     foreign: Arc<[HeaderName]>,
@@ -59,7 +62,7 @@ impl Claims {
         let is_own = |name: &&HeaderName| named(listener).any(|own| own == *name);
         Self {
             quotas: Arc::clone(quotas),
-            counts_attempts: classifier.lets_raise() || listener.customer_header.is_some(),
+            counts_attempts: classifier.lets_raise() || listener.customer_headers().next().is_some(),
             classifier,
             foreign: all.iter().flat_map(named).filter(|name| !is_own(name)).cloned().collect(),
             is_set: listener.criticality.is_some()
@@ -67,7 +70,7 @@ impl Claims {
                 || listener.priority.is_some()
                 || listener.batch.is_some(),
             priority: listener.priority.as_ref().map(|priority| Arc::new(priority.header())),
-            customer_header: listener.customer_header.clone(),
+            customer: listener.customer_sources().into(),
             cohort_header: listener.cohort_header.clone(),
         }
     }
@@ -77,16 +80,29 @@ impl Claims {
         self.counts_attempts
     }
 
-    /// The field that names the customer, if senders are trusted with it.
-    pub(crate) fn customer_header(&self) -> Option<&HeaderName> {
-        self.customer_header.as_ref()
+    /// The facts that name the customer.
+    pub(crate) fn customer(&self) -> &Arc<[CustomerSource]> {
+        &self.customer
+    }
+
+    /// The field that names customers, if no other fact does.
+    pub(crate) fn only_customer_header(&self) -> Option<&HeaderName> {
+        match &*self.customer {
+            [CustomerSource::Header(name)] => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The limits on requests, where customers are known and have any.
+    pub(crate) fn request_limits(&self) -> Option<&Arc<RequestLimits>> {
+        self.quotas.requests().filter(|_| !self.customer.is_empty())
     }
 }
 
 /// The fields that are trusted at this listener.
 fn named(listener: &config::Listener) -> impl Iterator<Item = &HeaderName> {
     let priority = listener.priority.as_ref().map(|priority| &priority.header);
-    listener.customer_header.iter().chain(&listener.cohort_header).chain(priority)
+    listener.customer_headers().chain(&listener.cohort_header).chain(priority)
 }
 
 /// The rules of one listener and route.
@@ -221,12 +237,6 @@ impl Rules {
     /// How critical a request is that says this of itself.
     pub(crate) fn criticality(&self, said: &Metadata) -> Criticality {
         self.fixed.unwrap_or_else(|| self.claims.classifier.criticality(said.criticality))
-    }
-
-    /// Whose a request is.
-    pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Option<&'r [u8]> {
-        let name = self.claims.customer_header.as_ref()?;
-        headers.get(name).map(HeaderValue::as_bytes)
     }
 
     /// The cohort of a request: the same to each gate, by the hour of the wall clock.

@@ -1,34 +1,44 @@
 //! The quota of each customer, from the configuration: looked up for each request that comes to a
-//! gate.
+//! gate. The limits on requests ([`RequestLimits`]) stand beside them, for all listeners.
 //!
 //! Limits are those of the process behind the gate. They are looked up by name and passed on with
 //! the request, so that a reload changes them and none of the gate's knowledge. Customers without a
 //! table share the table of all others. Requests without a name are one customer together.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 use plimsoll_core::admit::Quota;
 
+use crate::classify::request_limits::RequestLimits;
 use crate::config::{Config, CustomerLimits};
 
-/// The quota of each customer.
-#[derive(Clone, Debug)]
+/// The limits of each customer.
+#[derive(Clone)]
 pub(crate) struct Quotas {
     named: HashMap<Box<[u8]>, Quota>,
     others: Quota,
-}
-
-impl From<&Config> for Quotas {
-    fn from(config: &Config) -> Self {
-        let named = config.customers().iter();
-        Self {
-            named: named.map(|(name, limits)| (name.as_bytes().into(), quota(*limits))).collect(),
-            others: quota(config.other_customers()),
-        }
-    }
+    /// `None` if the configuration has no limit on requests.
+    requests: Option<Arc<RequestLimits>>,
 }
 
 impl Quotas {
+    /// Those of `config`, whose limits on requests are in force in `requests`.
+    pub(crate) fn new(config: &Config, requests: &Arc<RequestLimits>) -> Self {
+        let named = config.customers().iter();
+        Self {
+            named: named.map(|(name, limits)| (name.as_bytes().into(), quota(limits))).collect(),
+            others: quota(config.other_customers()),
+            requests: Some(requests).filter(|requests| requests.is_on()).cloned(),
+        }
+    }
+
+    /// The limits on requests; `None` if there are none.
+    pub(crate) fn requests(&self) -> Option<&Arc<RequestLimits>> {
+        self.requests.as_ref()
+    }
+
     /// That of the customer of this name.
     pub(crate) fn of(&self, customer: Option<&[u8]>) -> Quota {
         // Most have no tables, and need not be hashed.
@@ -37,7 +47,13 @@ impl Quotas {
     }
 }
 
-fn quota(limits: CustomerLimits) -> Quota {
+impl fmt::Debug for Quotas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quotas").field("named", &self.named).field("others", &self.others).finish_non_exhaustive()
+    }
+}
+
+fn quota(limits: &CustomerLimits) -> Quota {
     let hard = limits.hard_limit.map(|cpus| Quota::hard(cpus).expect("files hold finite numbers of at least 0"));
     let hard = hard.unwrap_or(Quota::UNLIMITED);
     let share = limits.soft_limit;
@@ -53,7 +69,8 @@ mod tests {
             "[[listeners]]\naddress = \"127.0.0.1:1\"\ncustomer_header = \"x-customer\"\n[[routes]]\ncluster = \"a\"\n\
              [clusters.a]\nbackends = [\"127.0.0.1:80\"]\n[clusters.a.inbound]\npid = 1\n{customers}"
         );
-        Quotas::from(&Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}")))
+        let config = Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}"));
+        Quotas::new(&config, &Arc::default())
     }
 
     fn of(quotas: &Quotas, customer: Option<&str>) -> (f64, Option<f64>) {

@@ -17,10 +17,11 @@ use super::Problem;
 use super::check_routes;
 use super::cluster::Cluster;
 use super::customer::{CustomerLimits, CustomerName};
+use super::customer_source::{CustomerSource, address_flaw, is_address};
 use super::discovery::ETCD_HELP;
 use super::health::Kind;
 use super::listener::{LEAST_MAX_HEADER_SIZE, Listener};
-use super::named::{cohort_header_matters, customer_header_matters};
+use super::named::{cohort_header_matters, customers_matter, limits_requests};
 use super::raw::RawConfig;
 use super::route::{Leads, Route};
 use super::subset::Identity;
@@ -31,12 +32,16 @@ const NAME_HELP: &str = "use letters, digits, \"-\", \"_\" and \".\": the name s
 /// Help for a setting that only a gate uses.
 const INBOUND_HELP: &str = "add [clusters.NAME.inbound] with pid_file = \"/run/app.pid\", or remove it";
 
-/// Help where no listener names the header of customers.
-const CUSTOMER_HEADER_HELP: &str = "add customer_header = \"x-customer\" to a listener that only trusted clients reach";
+/// Help where no listener knows customers.
+const CUSTOMER_HELP: &str = "add customer = \"address\" to a listener, or customer_header = \"x-customer\" to one that only \
+                             trusted clients reach";
 
-/// Help where no gate or route uses customers.
-const CUSTOMERS_HELP: &str =
-    "add [clusters.NAME.inbound] with pid_file = \"/run/app.pid\", or a route with customers = [\"...\"], or remove it";
+/// Help where no gate, limit or route uses customers.
+const CUSTOMERS_HELP: &str = "add requests_per_second = 10 to [other_customers], [clusters.NAME.inbound] with pid_file = \
+                              \"/run/app.pid\", or a route with customers = [\"...\"], or remove it";
+
+/// The reason where no listener knows customers.
+const NO_CUSTOMERS: &str = "has no effect: no listener has a customer or customer_header";
 
 /// Whether `name` has only characters that a name may have.
 fn is_name(name: &str) -> bool {
@@ -130,24 +135,49 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that limits of customers are enforced by a gate.
+    /// Checks that limits of customers are enforced: those in CPUs by a gate, those on requests by a
+    /// listener that knows customers.
     fn customers(&mut self, raw: &RawConfig) {
         let others = &raw.other_customers;
         let named = raw.customers.iter().map(|(name, limits)| (format!("customers.{name}"), limits));
         let others = (*others != CustomerLimits::default()).then(|| ("other_customers".to_owned(), others));
-        let are_named = raw.listeners.iter().any(|listener| listener.customer_header.is_some());
+        let are_named = raw.listeners.iter().any(Listener::knows_customers);
+        let limits_requests = limits_requests(raw);
         let has_gate = raw.clusters.values().any(|cluster| cluster.inbound.is_some());
         for (path, limits) in named.chain(others) {
             limits.check(&path, &mut self.checker);
             if let Some(Err(flaw)) = path.strip_prefix("customers.").map(CustomerName::parse) {
                 self.report(&path, flaw.reason, flaw.help);
             }
-            if !has_gate {
-                self.report(path, "has no effect: limits need a cluster with inbound", INBOUND_HELP);
+            if !has_gate && (limits.limits_cpu() || !limits_requests) {
+                let path = match (limits.requests_per_second, limits.hard_limit) {
+                    (None, _) => path.clone(),
+                    (Some(_), Some(_)) => format!("{path}.hard_limit"),
+                    (Some(_), None) => format!("{path}.soft_limit"),
+                };
+                self.report(path, "has no effect: limits in CPUs need a cluster with inbound", INBOUND_HELP);
             } else if !are_named {
-                let reason = "has no effect: no listener has a customer_header";
-                self.report(path, reason, CUSTOMER_HEADER_HELP);
+                self.report(&path, NO_CUSTOMERS, CUSTOMER_HELP);
             }
+            if let Some(name) = path.strip_prefix("customers.") {
+                self.address(raw, &path, name);
+            }
+        }
+    }
+
+    /// Checks the name of a customer that is an address, where addresses are customers.
+    fn address(&mut self, raw: &RawConfig, path: &str, name: &str) {
+        let mut sources = raw.listeners.iter().flat_map(Listener::customer_sources).peekable();
+        let (mut any, mut all) = (false, sources.peek().is_some());
+        for source in sources {
+            let is_address = source == CustomerSource::Address;
+            (any, all) = (any || is_address, all && is_address);
+        }
+        if let Some(flaw) = address_flaw(name).filter(|_| any) {
+            self.report(path, flaw.reason, flaw.help);
+        } else if all && !is_address(name) {
+            let reason = format!("\"{name}\" is no address, and all customers of this file are addresses");
+            self.report(path, reason, "write an address such as \"192.0.2.1\" or \"2001:db8::/64\"");
         }
     }
 
@@ -157,8 +187,8 @@ impl Rules<'_> {
         quota.check(&mut self.checker);
         if !raw.clusters.values().any(|cluster| cluster.inbound.is_some()) {
             self.report("quota", "has no effect: limits need a cluster with inbound", INBOUND_HELP);
-        } else if !raw.listeners.iter().any(|listener| listener.customer_header.is_some()) {
-            self.report("quota", "has no effect: no listener has a customer_header", CUSTOMER_HEADER_HELP);
+        } else if !raw.listeners.iter().any(Listener::knows_customers) {
+            self.report("quota", NO_CUSTOMERS, CUSTOMER_HELP);
         }
     }
 
@@ -210,10 +240,7 @@ impl Rules<'_> {
                 let reason = "has no effect: no cluster of its routes has inbound";
                 self.report(format!("{path}.cohort_header"), reason, INBOUND_HELP);
             }
-            if listener.customer_header.is_some() && !customer_header_matters(raw, listener) {
-                let reason = "has no effect: none of its routes has customers or max_stale, and no cluster of theirs has inbound";
-                self.report(format!("{path}.customer_header"), reason, CUSTOMERS_HELP);
-            }
+            self.customers_of(raw, &path, listener);
             if listener.batch.is_some()
                 && let Some(cluster) =
                     raw.routes.iter().filter(|route| route.applies_to(&listener.name)).find_map(|route| {
@@ -245,6 +272,39 @@ impl Rules<'_> {
         }
     }
 
+    /// Checks the sources of customers of the listener at `path`.
+    fn customers_of(&mut self, raw: &RawConfig, path: &str, listener: &Listener) {
+        if listener.knows_customers() && !customers_matter(raw, listener) {
+            let key = if listener.customer_header.is_some() { "customer_header" } else { "customer" };
+            let reason = "has no effect: none of its routes has customers or max_stale, no cluster of theirs has inbound or \
+                          max_active_requests_per_client, and there is no requests_per_second";
+            self.report(format!("{path}.{key}"), reason, CUSTOMERS_HELP);
+        }
+        if let (Some(name), false) = (&listener.customer_header, listener.customer.is_empty()) {
+            let help = format!("remove one of them: customer_header is short for customer = {{ header = \"{name}\" }}");
+            self.report(format!("{path}.customer"), "the listener has a customer_header, too", help);
+        }
+        let asks = |listener: &Listener| {
+            listener.tls.as_ref().is_some_and(|tls| tls.client_certificate != ClientCertificate::Off)
+        };
+        for (k, source) in listener.customer.iter().enumerate() {
+            let path =
+                if listener.customer.len() > 1 { format!("{path}.customer[{k}]") } else { format!("{path}.customer") };
+            if *source == CustomerSource::Certificate && !asks(listener) {
+                let help = "add client_ca and client_certificate = \"required\" to [listeners.tls]";
+                self.report(&path, "the listener asks clients for no certificates", help);
+            }
+            if listener.customer[..k].contains(source) {
+                self.report(&path, format!("{source} is in the list twice"), "remove one of them");
+            }
+            let is_always_known = matches!(listener.customer[..k].last(), Some(CustomerSource::Address));
+            if is_always_known {
+                let help = "put \"address\" last: each request has one";
+                self.report(&path, format!("{source} is never used: it comes after \"address\""), help);
+            }
+        }
+    }
+
     fn route(&mut self, raw: &RawConfig, i: usize, route: &Route) {
         let path = format!("routes[{i}]");
         self.leads(raw, &path, route);
@@ -266,6 +326,7 @@ impl Rules<'_> {
         if let Leads::Cluster(name) = route.leads()
             && route.exempt
             && raw.clusters.get(name).is_some_and(|cluster| cluster.inbound.is_none())
+            && !limits_requests(raw)
         {
             let reason = format!("has no effect: cluster \"{name}\" has no inbound, so it sheds nothing");
             self.report(format!("{path}.exempt"), reason, INBOUND_HELP);
@@ -277,9 +338,12 @@ impl Rules<'_> {
             }
         }
         let mut listeners = raw.listeners.iter().filter(|listener| route.applies_to(&listener.name));
-        if !route.customers.is_empty() && !listeners.any(|listener| listener.customer_header.is_some()) {
-            let reason = "no listener of this route has a customer_header";
-            self.report(format!("{path}.customers"), reason, CUSTOMER_HEADER_HELP);
+        if !route.customers.is_empty() && !listeners.any(Listener::knows_customers) {
+            let reason = "no listener of this route has a customer or customer_header";
+            self.report(format!("{path}.customers"), reason, CUSTOMER_HELP);
+        }
+        for (k, customer) in route.customers.iter().enumerate() {
+            self.address(raw, &format!("{path}.customers[{k}]"), customer.as_str());
         }
         let asks = |listener: &&Listener| {
             route.applies_to(&listener.name)

@@ -4,6 +4,7 @@
 //! default and the reason for it stand beside the code that acts by it (`plimsoll::client`,
 //! `plimsoll_core`); here is only its name.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use plimsoll::client::{CheckTimeout, ClusterConfig, Ping, PoolConfig, Protocol, RequestConfig};
@@ -71,6 +72,8 @@ pub struct Cluster {
     pub localities: Vec<String>,
     /// How requests are sent, and for how long they may take.
     pub requests: RequestConfig,
+    /// Requests in flight of one client at all backends together; `None` for any number.
+    pub max_active_requests_per_client: Option<NonZeroU32>,
     /// Connections kept to each backend, for each thread.
     pub pool: PoolConfig,
     /// When a silent HTTP/2 connection with requests is asked whether its backend is there; `None`: never.
@@ -113,6 +116,7 @@ impl Cluster {
                 attempt_timeout: self.retry.attempt_timeout.unwrap_or(Duration::MAX),
                 ..self.requests
             },
+            max_active_requests_per_client: self.max_active_requests_per_client,
             pool: PoolConfig { ping: self.ping(), ..self.pool },
             localities: self.localities(),
             throttle: self.throttle.policy(),
@@ -162,13 +166,14 @@ const PREQUAL_LEARNS: Effect = Effect::Applied("from the next request on; policy
 
 impl Table for Cluster {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        let Self { requests, pool, balancer, .. } = self;
+        let Self { requests, pool, balancer, max_active_requests_per_client, .. } = self;
         visitor.value(("backends", Effect::Another), &mut self.backends);
         visitor.optional(("resolver", NAMES_ASKED), &mut self.resolver);
         visitor.value(("localities", LOADS_STAY), &mut self.localities);
         visitor.value(("policy", POLICY_LEARNS), &mut balancer.policy);
         visitor.value_as(("protocol", NEW_CONNECTIONS), &mut requests.protocol, PROTOCOL);
         visitor.value(("max_active_requests", NEXT_REQUEST), &mut balancer.max_active_requests);
+        visitor.switch(("max_active_requests_per_client", NEXT_REQUEST), max_active_requests_per_client);
         visitor.value(("connect_timeout", NEXT_REQUEST), &mut requests.connect_timeout);
         visitor.value(("request_timeout", NEXT_REQUEST), &mut requests.request_timeout);
         visitor.value(("body_idle_timeout", NEXT_REQUEST), &mut requests.body_idle_timeout);

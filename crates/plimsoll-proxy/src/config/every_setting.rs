@@ -52,6 +52,7 @@ const VALUES: &[&str] = &[
     "\"40-41\"",
     "{ other = \"7\" }",
     "\"https\"",
+    "\"host\"",
 ];
 
 /// `examples/all-options.toml` with its comments that are settings as settings.

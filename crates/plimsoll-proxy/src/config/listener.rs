@@ -16,6 +16,7 @@ use plimsoll_core::classify::{Classifier, Trust};
 use plimsoll_tls_config::ListenerTls;
 
 use super::criticality::{self, CRITICALITY, FIELD_NAME, TRUST};
+use super::customer_source::{CustomerSource, CustomerSources};
 use super::forwarded::{DEFAULT_VIA, FORWARDED, Forwarded, NETWORK, PROXY_PROTOCOL, PSEUDONYM, ProxyProtocol};
 use super::http2::Http2;
 use super::listener_probes::ListenerProbes;
@@ -100,7 +101,9 @@ table! {
         pub criticality: Option<Criticality> = None, optional_as(CRITICALITY), NEXT_REQUEST;
         /// How far claims of criticality are believed.
         pub trust_criticality: Option<Trust> = None, optional_as(TRUST), NEXT_REQUEST;
-        /// The field that names the customer.
+        /// The facts that name the customer: the first that a request has.
+        pub customer: Vec<CustomerSource> = Vec::new(), value_as(CustomerSources), NEXT_REQUEST;
+        /// The field that names the customer, in place of `customer`.
         pub customer_header: Option<HeaderName> = None, optional_as(FIELD_NAME), NEXT_REQUEST;
         /// The field that names the cohort: requests that are admitted or shed together.
         pub cohort_header: Option<HeaderName> = None, optional_as(FIELD_NAME), NEXT_REQUEST;
@@ -139,6 +142,28 @@ impl Codec<String> for Name {
 impl Listener {
     pub(super) fn new(address: SocketAddr) -> Self {
         Self { address, ..Self::default() }
+    }
+
+    /// The facts that name the customer; none where customers are not known.
+    pub(crate) fn customer_sources(&self) -> Vec<CustomerSource> {
+        match &self.customer_header {
+            Some(name) => vec![CustomerSource::Header(name.clone())],
+            None => self.customer.clone(),
+        }
+    }
+
+    /// Whether customers are known.
+    pub(super) fn knows_customers(&self) -> bool {
+        self.customer_header.is_some() || !self.customer.is_empty()
+    }
+
+    /// The fields that name the customer, at the word of a trusted sender.
+    pub(crate) fn customer_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let of_source = |source| match source {
+            &CustomerSource::Header(ref name) => Some(name),
+            _ => None,
+        };
+        self.customer_header.iter().chain(self.customer.iter().filter_map(of_source))
     }
 
     /// The criticality of its requests, by their claims.

@@ -23,6 +23,7 @@ mod cluster;
 mod conditions;
 mod criticality;
 mod customer;
+mod customer_source;
 mod degraded;
 mod diff;
 mod discovery;
@@ -77,6 +78,8 @@ pub use cluster::Cluster;
 pub(crate) use conditions::MAX_TEXT;
 pub use conditions::{Condition, Wanted};
 pub use customer::{CustomerLimits, CustomerName};
+pub use customer_source::CustomerSource;
+pub(crate) use customer_source::{AddressName, client_network};
 pub use degraded::{Degraded, StaleAnswers};
 pub use diff::{Change, Difference};
 pub use exact_path::ExactPath;
@@ -117,7 +120,7 @@ pub use eds::{Eds, EdsNode};
 pub use etcd::FleetName;
 pub(crate) use etcd::{Etcd, FleetMember};
 use files::Files;
-pub(crate) use path::normalise;
+pub(crate) use path::{NormalPath, normalise};
 use plimsoll::client::ClusterConfig;
 use plimsoll_config::{Places, Read};
 use plimsoll_fleet::Name;
@@ -277,8 +280,8 @@ impl Config {
 
     /// The limits of each other customer.
     #[must_use]
-    pub fn other_customers(&self) -> CustomerLimits {
-        self.raw.other_customers
+    pub fn other_customers(&self) -> &CustomerLimits {
+        &self.raw.other_customers
     }
 
     /// The etcd of the fleet.

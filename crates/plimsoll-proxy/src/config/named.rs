@@ -1,22 +1,39 @@
 //! Whether it matters that a listener names the fields of customers and cohorts.
 //!
-//! It matters where a gate, a route or a kept answer of the listener depends on the field. It also
-//! matters where one of another listener does: such a field is removed from requests of every
-//! listener that does not name it.
+//! It matters where a gate, a limit, a route or a kept answer of the listener depends on the
+//! customer or the field. It also matters where one of another listener does: such a field is removed
+//! from requests of every listener that does not name it.
 
 use super::listener::Listener;
 use super::raw::RawConfig;
 use super::route::{Leads, Route};
 
-/// Whether the customer header of `listener` has an effect.
-pub(super) fn customer_header_matters(raw: &RawConfig, listener: &Listener) -> bool {
-    let is_same = |other: &&Listener| other.customer_header == listener.customer_header;
-    raw.listeners.iter().filter(is_same).any(|listener| {
-        raw.routes.iter().filter(|route| route.applies_to(&listener.name)).any(|route| {
-            let is_stale = route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
-            leads_to_gate(raw, route) || is_stale || !route.customers.is_empty()
+/// Whether the customers of `listener` have an effect.
+pub(super) fn customers_matter(raw: &RawConfig, listener: &Listener) -> bool {
+    let sources = listener.customer_sources();
+    let is_same = |other: &&Listener| other.customer_sources() == sources;
+    limits_requests(raw)
+        || raw.listeners.iter().filter(is_same).any(|listener| {
+            raw.routes.iter().filter(|route| route.applies_to(&listener.name)).any(|route| {
+                let is_stale = route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
+                leads_to_gate(raw, route) || limits_clients(raw, route) || is_stale || !route.customers.is_empty()
+            })
         })
-    })
+}
+
+/// Whether any customer has a limit on its requests.
+pub(super) fn limits_requests(raw: &RawConfig) -> bool {
+    raw.customers.values().chain([&raw.other_customers]).any(|limits| limits.requests_per_second.is_some())
+}
+
+/// Whether the cluster of `route` limits the slots of a client, which is a customer.
+fn limits_clients(raw: &RawConfig, route: &Route) -> bool {
+    match route.leads() {
+        Leads::Cluster(name) => {
+            raw.clusters.get(name).is_some_and(|cluster| cluster.max_active_requests_per_client.is_some())
+        }
+        Leads::Answer(_) | Leads::BlackHole => false,
+    }
 }
 
 /// Whether the cohort header of `listener` has an effect.

@@ -27,7 +27,9 @@ use crate::explain::Source;
 use crate::forwarded::Marks;
 use crate::limits::Limits;
 use crate::peer::Peer;
+use crate::route::customer::{Customer, CustomerFacts};
 use crate::route::holders;
+use crate::route::host::host;
 use crate::trace::RequestTrace;
 
 /// A connection, as its requests see it.
@@ -68,6 +70,17 @@ impl Connection {
         Source { listener: &self.limits.name, client: self.peer.address }
     }
 
+    /// The facts about a request for `host` that may name its customer.
+    pub(crate) fn customer_facts<'r>(&'r self, headers: &'r HeaderMap, host: &'r str) -> CustomerFacts<'r> {
+        CustomerFacts { peer: &self.peer, marks: &self.marks, forwarding: &self.limits.forwarding, headers, host }
+    }
+
+    /// The customer of a request, for reports; none if it cannot be known.
+    fn customer<B>(&self, request: &Request<B>) -> Option<Customer> {
+        let facts = self.customer_facts(request.headers(), host(request).unwrap_or_default());
+        self.context.routes.load().customer(request, &facts).ok().flatten()
+    }
+
     /// The client that a request with these fields counts for, unless it names a customer.
     pub(crate) fn holder(&self, headers: &HeaderMap) -> Holder {
         let named = self.marks.client(&self.limits.forwarding, headers);
@@ -100,7 +113,7 @@ impl ActiveRequest {
     pub(crate) fn begin<B>(connection: &Arc<Connection>, request: &Request<B>) -> Self {
         connection.activity.begin();
         let context = &connection.context;
-        let customer = |headers| context.routes.load().customer(headers).ok().flatten();
+        let customer = |request: &Request<B>| connection.customer(request);
         let entry = context.access_log.begin(&connection.peer, &connection.limits.name, request, customer);
         let bytes_in = entry.as_ref().map(|_| Arc::default());
         Self { connection: Arc::clone(connection), entry, permit: None, trace: None, bytes_in }
@@ -133,8 +146,8 @@ impl ActiveRequest {
         let client = connection.marks.client(&connection.limits.forwarding, headers);
         self.trace = Some(context.traces.begin(recording, headers, client));
         if self.entry.is_none() {
-            let customer = context.routes.load().customer(headers).ok().flatten();
-            let mut entry = Entry::new(&connection.peer, &connection.limits.name, request, customer);
+            let customer = connection.customer(request);
+            let mut entry = Entry::new(&connection.peer, &connection.limits.name, request, customer.as_deref());
             entry.is_logged = false;
             self.entry = Some(Box::new(entry));
         }

@@ -66,6 +66,8 @@ pub(crate) struct Asker<'a> {
     /// As the request was routed by it.
     pub(crate) host: &'a str,
     pub(crate) client_names: &'a [Box<str>],
+    /// Its customer.
+    pub(crate) customer: Option<&'a [u8]>,
 }
 
 /// The answers for one request in case of an error.
@@ -137,8 +139,12 @@ fn asked(route: &config::Route, host: &str) -> String {
 impl Stale {
     fn of<B>(&self, request: &Request<B>, is_read: bool, asker: Asker<'_>) -> ForStale<'_> {
         let headers = request.headers();
-        let customer = self.customer_header.as_ref().and_then(|name| headers.get(name));
-        let owner = Owner::new(&self.asked, asker, request.uri(), customer.map(HeaderValue::as_bytes));
+        // Of a field the one that the backend saw counts.
+        let customer = match &self.customer_header {
+            Some(name) => headers.get(name).map(HeaderValue::as_bytes),
+            None => asker.customer,
+        };
+        let owner = Owner::new(&self.asked, asker, request.uri(), customer);
         let is_shared = is_read && !headers.contains_key(AUTHORIZATION);
         ForStale { stale: self, owner, fields: is_shared.then(|| headers.clone()) }
     }

@@ -296,7 +296,7 @@ mod tests {
     }
 
     fn owner(path: &str) -> Owner {
-        let asker = Asker { is_tls: false, host: "a.example", client_names: &[] };
+        let asker = Asker { is_tls: false, host: "a.example", client_names: &[], customer: None };
         Owner::new("web", asker, &path.parse().unwrap(), None)
     }
 
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn owners_differ_by_everything_that_an_answer_may_be_meant_for() {
-        let asker = Asker { is_tls: false, host: "a", client_names: &[] };
+        let asker = Asker { is_tls: false, host: "a", client_names: &[], customer: None };
         let uri: Uri = "/x?y".parse().unwrap();
         let names: [Box<str>; 1] = ["acme".into()];
         let all = [

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use http::{Method, Request, StatusCode};
 use plimsoll::client::FailedAttempt;
 use plimsoll::server::admission::Assessment;
+use plimsoll_core::request_limit::Over;
 use plimsoll_core::shedding::Label;
 use plimsoll_http1::MAX_METHOD;
 
@@ -40,6 +41,8 @@ pub(crate) struct Case {
     cluster: Option<Arc<str>>,
     pub(crate) class: Option<Class>,
     pub(crate) said: Option<Assessment>,
+    /// The limit on the customer's requests, if this one is over it.
+    pub(crate) over: Option<Over>,
     /// The route may give something in place of an error.
     pub(crate) may_degrade: bool,
     /// Attempts at backends that failed.
@@ -59,6 +62,7 @@ impl Case {
             cluster: None,
             class: None,
             said: None,
+            over: None,
             may_degrade: false,
             failed: Vec::new(),
         }
@@ -108,6 +112,7 @@ impl Case {
                 malformed,
             }),
             customer: self.customer,
+            over: self.over,
             gate: self.said.map(|Assessment { shed, is_dry_run, expected, pressure, standing, fleet }| Gated {
                 decision: shed.map_or("admitted", |reason| reason.name()),
                 is_dry_run,

@@ -29,6 +29,7 @@ use http::{HeaderMap, Method, StatusCode};
 use plimsoll::client::FailedAttempt;
 use plimsoll_core::admit::{Pressure, Standing};
 use plimsoll_core::quota::Refused;
+use plimsoll_core::request_limit::Over;
 use plimsoll_core::shedding::Label;
 
 pub(crate) use self::case::{BackendAnswer, Case, Source};
@@ -78,6 +79,8 @@ pub struct Explanation {
     pub criticality: Option<Criticality>,
     /// Whose it is, where the listener says how customers are known.
     pub customer: Option<Label>,
+    /// The limit on the customer's requests; `None` if this one is within it.
+    pub over: Option<Over>,
     /// The decision of the cluster's gate; `None` if it was not asked.
     pub gate: Option<Gated>,
     /// Attempts at backends that failed, in their order.

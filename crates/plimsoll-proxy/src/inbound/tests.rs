@@ -77,7 +77,7 @@ fn rules(settings: &str) -> Rules {
     );
     let config = Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}"));
     Rules::new(
-        &Claims::new(&config.listeners()[0], config.listeners(), &Arc::new(Quotas::from(&config))),
+        &Claims::new(&config.listeners()[0], config.listeners(), &Arc::new(Quotas::new(&config, &Arc::default()))),
         &config.routes()[0],
     )
 }
@@ -90,7 +90,8 @@ fn of_session(rules: &Rules, inbound: &Inbound, sessions: &[&str]) -> Arrival {
     }
     let class = rules.classify(rules.read(request.headers()));
     let asked = rules.asked(&request, false);
-    rules.arrival(class, &asked, rules.customer(request.headers()), request.headers(), inbound)
+    let customer = request.headers().get("x-customer").map(HeaderValue::as_bytes);
+    rules.arrival(class, &asked, customer, request.headers(), inbound)
 }
 
 fn since_epoch() -> Duration {

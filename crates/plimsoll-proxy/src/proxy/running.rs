@@ -16,6 +16,7 @@ use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::classify::quotas::Quotas;
+use crate::classify::request_limits::RequestLimits;
 use crate::config::{Config, Leads, Names, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
@@ -46,6 +47,8 @@ pub(super) struct Running {
     pub(super) fleet: Fleet,
     /// The gates of those that have one.
     pub(super) inbound: BTreeMap<String, Arc<Inbound>>,
+    /// The limits on customers' requests.
+    pub(super) request_limits: Arc<RequestLimits>,
     /// By the address in the config, whose port may be 0.
     pub(super) listeners: HashMap<SocketAddr, RunningListener>,
     /// Removed, with connections that have not ended yet.
@@ -78,6 +81,7 @@ impl Running {
             sources: BTreeMap::new(),
             fleet: Fleet::default(),
             inbound: BTreeMap::new(),
+            request_limits: Arc::default(),
             listeners: HashMap::new(),
             leaving: Vec::new(),
             stale: Arc::default(),
@@ -170,6 +174,7 @@ impl Running {
                 self.inbound.insert(name.clone(), inbound);
             }
         }
+        self.request_limits.configure(config);
         let customers = inbound::customer_names(config);
         for inbound in self.inbound.values() {
             inbound.set_customers(&customers);
@@ -274,7 +279,7 @@ impl Running {
         explain: &Explain,
     ) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
-        let quotas = Arc::new(Quotas::from(&*self.config));
+        let quotas = Arc::new(Quotas::new(&self.config, &self.request_limits));
         let listeners = self.config.listeners().iter().map(|listener| {
             let sockets = sockets.get_mut(&listener.address).map(|left| share(left, workers_left)).unwrap_or_default();
             ListenerPlan {

@@ -26,8 +26,11 @@ use crate::request::check::check;
 use crate::request::response_body::ResponseBody;
 use crate::request::upgrade::Upgrade;
 use crate::request_body::{RequestBody, RequestBodyError};
+use crate::route::customer::Customer;
 use crate::route::destination::{Decision, Destination, Target};
 use crate::route::header_rules::HeaderRules;
+use crate::route::holders;
+use crate::route::host::host;
 use crate::route::redirect::{self, Redirect};
 
 /// The reason of an answer that breaks the protocol; the same as the library's.
@@ -77,7 +80,7 @@ pub(crate) async fn forward(
     let mut case = Case::of(&request);
     let answer = match admit(connection, &request) {
         Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
-        Ok(destination) => match &*destination {
+        Ok((destination, customer)) => match &*destination {
             Destination::BlackHole => {
                 end_by_route(connection, Refusal::of(Rejection::BlackHole), None, &mut active, &mut case);
                 return Outcome::Dropped;
@@ -95,7 +98,7 @@ pub(crate) async fn forward(
                 }
             },
             Destination::Cluster(target) => {
-                match by_cluster(connection, target, request, beyond, is_grpc, &mut active, &mut case).await {
+                match by_cluster(connection, target, customer, request, beyond, is_grpc, &mut active, &mut case).await {
                     ByCluster::Answer(mut answer) => {
                         change(&mut answer, target.response_rules());
                         answer
@@ -159,9 +162,11 @@ enum ByCluster {
 }
 
 /// Sends a request to a backend, or gives the degraded answer.
+#[expect(clippy::too_many_arguments, reason = "facts about one request")]
 async fn by_cluster(
     connection: &Connection,
     target: &Arc<Target>,
+    customer: Option<Customer>,
     mut request: Request<RequestBody>,
     beyond: ClientFeatures,
     is_grpc: bool,
@@ -177,10 +182,10 @@ async fn by_cluster(
     }
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
-    let client = target.customer_holder(request.headers()).unwrap_or_else(|| connection.holder(request.headers()));
     // By the request as it came: a client cannot hide its customer by naming that field in
     // `Connection`.
-    let decided = let_in(target, &mut request, is_grpc, active, case).await;
+    let client = customer.as_deref().map_or_else(|| connection.holder(request.headers()), holders::of_customer);
+    let decided = let_in(target, customer.as_deref(), &mut request, is_grpc, active, case).await;
     // By the request as a backend gets to see it: on nothing else does its answer depend.
     if decided.is_ok() || degrade.is_some() {
         hop::strip_request(request.headers_mut());
@@ -188,7 +193,7 @@ async fn by_cluster(
             changes.request_fields(&mut request);
         }
     }
-    let fallback = degrade.map(|degrade| fallback(degrade, connection, &request, has_body));
+    let fallback = degrade.map(|degrade| fallback(degrade, connection, customer.as_deref(), &request, has_body));
     case.may_degrade = fallback.is_some();
     let fallback = fallback.as_ref();
     let (metadata, mark) = match decided {
@@ -275,6 +280,7 @@ async fn by_cluster(
 fn fallback<'r>(
     degrade: &'r Degrade,
     connection: &Connection,
+    customer: Option<&[u8]>,
     request: &Request<RequestBody>,
     has_body: bool,
 ) -> Fallback<'r> {
@@ -282,6 +288,7 @@ fn fallback<'r>(
         is_tls: connection.peer.tls.is_some(),
         host: host(request).unwrap_or_default(),
         client_names: connection.peer.client_names(),
+        customer,
     };
     degrade.fallback(request, has_body, asker)
 }
@@ -380,7 +387,10 @@ fn unserved(
 }
 
 /// Where the request is to go, before anything of its body is read.
-fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<Destination>, Refusal> {
+fn admit(
+    connection: &Connection,
+    request: &Request<RequestBody>,
+) -> Result<(Arc<Destination>, Option<Customer>), Refusal> {
     if connection.context.pressure.refuses() {
         return Err(Refusal::of(Rejection::Memory));
     }
@@ -400,15 +410,16 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
         return Err(Refusal::of(Rejection::Loop));
     }
     let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
-    let client_names = connection.peer.client_names();
-    connection.context.routes.load().find(request, host, client_names, &connection.marks)
+    connection.context.routes.load().find(request, &connection.customer_facts(request.headers(), host))
 }
 
-/// Asks the gate before the process behind the cluster, before any of the body is read. Then waits
+/// Asks the limit on the customer's requests, and the gate before the process behind the cluster,
+/// before any of the body is read. Then waits
 /// for the first part of the body. Returns the request's metadata, where anything depends on it,
 /// and the criticality to be written on it.
 async fn let_in(
     target: &Arc<Target>,
+    customer: Option<&[u8]>,
     request: &mut Request<RequestBody>,
     is_grpc: bool,
     active: &mut ActiveRequest,
@@ -417,10 +428,9 @@ async fn let_in(
     if let Some(entry) = &mut active.entry {
         entry.cluster = Some(Arc::clone(target.cluster()));
     }
-    let customer = target.customer(request.headers());
     case.goes_to(target.route(), target.cluster(), customer);
-    let Decision { permit, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
-    (case.class, case.said) = (class, said);
+    let Decision { permit, metadata, is_marked, class, said, over } = target.let_in(request, is_grpc, customer);
+    (case.class, case.said, case.over) = (class, said, over);
     if let Some(entry) = &mut active.entry {
         let known = class.map(|class| class.criticality).or_else(|| metadata?.criticality);
         entry.criticality = Some(known.unwrap_or_else(|| target.criticality(request.headers())));
@@ -434,25 +444,6 @@ async fn let_in(
         request.body_mut().first_part().await.map_err(|_| Refusal::of(Rejection::SlowBody))?;
     }
     Ok((metadata, metadata.filter(|_| is_marked).and_then(|metadata| metadata.criticality)))
-}
-
-/// The host that a request is for; `None` where that is not clear, empty where an old client or
-/// HTTP/2 names none.
-///
-/// HTTP/2 has it in the authority, HTTP/1 in a field, unless the target is in absolute form (RFC
-/// 9112, 3.2).
-fn host<B>(request: &Request<B>) -> Option<&str> {
-    let mut fields = request.headers().get_all(HOST).iter();
-    let (field, further) = (fields.next(), fields.next());
-    let authority = request.uri().authority();
-    if further.is_some() || field.is_none() && request.version() == Version::HTTP_11 {
-        return None;
-    }
-    Some(match (authority, field) {
-        (Some(authority), _) => authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host),
-        (None, Some(field)) => field.to_str().unwrap_or(""),
-        (None, None) => "",
-    })
 }
 
 /// Makes the client's request one of the proxy's. Fields of the client's connection are gone by

@@ -7,11 +7,13 @@ use http::{HeaderMap, Request, Response};
 use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms, Tracer};
 use plimsoll::server::Customer;
 use plimsoll::server::admission::{Assessment, Facts, Permit};
+use plimsoll_core::request_limit::Over;
 use plimsoll_core::slots::Holder;
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_core::{Criticality, Rejection};
 use plimsoll_wire::metadata::{Metadata, say_criticality};
 
+use crate::classify::request_limits::RequestLimits;
 use crate::classify::{self, Claims, Class};
 use crate::config;
 use crate::degrade::Degrade;
@@ -23,7 +25,6 @@ use crate::reason::Refusal;
 use crate::request_body::RequestBody;
 use crate::route::changes::Changes;
 use crate::route::header_rules::HeaderRules;
-use crate::route::holders;
 use crate::route::redirect::Redirect;
 
 /// Where a route leads.
@@ -69,6 +70,8 @@ pub(crate) struct Target {
     /// Requests may be throttled, or find no headroom, by criticality.
     ranks: bool,
     gate: Option<RouteGate>,
+    /// The limits on requests of customers, if this route has any.
+    request_limits: Option<Arc<RequestLimits>>,
     /// The gate of batch work, if its requests are such.
     batch: Option<Batch>,
     /// Its backends get paths that servers read in different ways.
@@ -104,6 +107,7 @@ impl Target {
             is_classified: rules.marks() || inbound.is_some(),
             rules,
             ranks: settings.throttle != ThrottlePolicy::Off || settings.localities.is_some(),
+            request_limits: claims.request_limits().filter(|_| !route.exempt).cloned(),
             gate: inbound.map(|inbound| RouteGate { inbound, is_open: route.exempt }),
             tells_address: settings.proxy_protocol.is_some(),
             is_http2: settings.requests.protocol == Protocol::Http2,
@@ -117,9 +121,18 @@ impl Target {
         }
     }
 
-    /// Lets a request of `customer` in if the process behind the cluster can take it on, where that
-    /// is looked at; and says how critical it is, where that matters.
+    /// Lets a request of `customer` in if its limit has room for it, and the process behind the
+    /// cluster can take it on, where that is looked at; and says how critical it is, where that
+    /// matters.
     pub(crate) fn let_in<B>(&self, request: &Request<B>, is_grpc: bool, customer: Option<&[u8]>) -> Decision {
+        let over = self.request_limits.as_ref().and_then(|limits| limits.take(customer).err());
+        match over.and_then(Over::shed) {
+            Some(shed) => Decision { permit: Err(Refusal::Rejected(shed)), over, ..Decision::default() },
+            None => Decision { over, ..self.ask_gate(request, is_grpc, customer) },
+        }
+    }
+
+    fn ask_gate<B>(&self, request: &Request<B>, is_grpc: bool, customer: Option<&[u8]>) -> Decision {
         let rules = &self.rules;
         if !self.is_classified && !self.ranks {
             return Decision::default();
@@ -149,7 +162,7 @@ impl Target {
             }
         };
         let metadata = taken_as(class.criticality);
-        Decision { permit, metadata, is_marked: rules.marks(), class: Some(class), said }
+        Decision { permit, metadata, is_marked: rules.marks(), class: Some(class), said, over: None }
     }
 
     /// A request of this class found no backend after its gate said this.
@@ -159,20 +172,9 @@ impl Target {
         }
     }
 
-    /// Whose a request is, where the listener says how that is known.
-    pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Option<&'r [u8]> {
-        self.rules.customer(headers).filter(|_| self.is_classified)
-    }
-
     /// How critical a request is.
     pub(crate) fn criticality(&self, headers: &HeaderMap) -> Criticality {
         self.rules.criticality(&self.rules.read(headers))
-    }
-
-    /// The holder of a request's slot, if it names a customer. Call it before fields are removed
-    /// from the request.
-    pub(crate) fn customer_holder(&self, headers: &HeaderMap) -> Option<Holder> {
-        self.rules.customer(headers).map(holders::of_customer)
     }
 
     /// The changes to the fields of each response.
@@ -241,10 +243,12 @@ pub(crate) struct Decision {
     pub(crate) class: Option<Class>,
     /// The gate's decision, if it was asked.
     pub(crate) said: Option<Assessment>,
+    /// The limit on the customer's requests, if this one is over it.
+    pub(crate) over: Option<Over>,
 }
 
 impl Default for Decision {
     fn default() -> Self {
-        Self { permit: Ok(None), metadata: None, is_marked: false, class: None, said: None }
+        Self { permit: Ok(None), metadata: None, is_marked: false, class: None, said: None, over: None }
     }
 }

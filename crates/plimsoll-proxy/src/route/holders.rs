@@ -15,6 +15,7 @@ use std::sync::LazyLock;
 
 use plimsoll_core::slots::Holder;
 
+use crate::config::client_network;
 use crate::peer::Peer;
 
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -41,20 +42,12 @@ pub(crate) fn of_peer(peer: &Peer) -> Holder {
 
 /// An address.
 pub(crate) fn of_address(address: IpAddr) -> Holder {
-    holder(&Key::Address(network(address)))
+    holder(&Key::Address(client_network(address)))
 }
 
 /// A customer.
 pub(crate) fn of_customer(name: &[u8]) -> Holder {
     holder(&Key::Customer(name))
-}
-
-/// The part of an address that a client cannot choose.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        address @ IpAddr::V4(_) => address,
-    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@
 //! for the same host and path.
 //!
 //! A request without a known customer matches no route that lists customers. Its customer is
-//! unknown if it names none, or if its listener has no `customer_header`.
+//! unknown if it names none, or if its listener has no `customer`.
 //!
 //! Hosts are compared without regard to case, port and a dot at the end; `*.example.com` stands for
 //! any depth below, not for `example.com`. A prefix ends where a segment ends: `/api` is for `/api`
@@ -33,10 +33,12 @@
 //! than the longest path of the table has, so that a long path cannot make it slow.
 
 pub(crate) mod changes;
+pub(crate) mod customer;
 pub(crate) mod destination;
 mod fields;
 pub(crate) mod header_rules;
 pub(crate) mod holders;
+pub(crate) mod host;
 mod path_rewrite;
 pub(crate) mod redirect;
 pub(crate) mod routes;
@@ -142,7 +144,7 @@ pub struct RouteQuery<'r> {
     pub method: &'r Method,
     /// The names in the client's certificate; empty without one.
     pub client_names: &'r [Box<str>],
-    /// The name of the customer, from a trusted sender; `None` without one.
+    /// The name of the customer; `None` without one.
     pub customer: Option<&'r [u8]>,
     /// Header fields and query.
     pub fields: &'r RequestFields<'r>,

@@ -2,29 +2,28 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
-
-use crate::classify::Claims;
-use crate::config::normalise;
-use crate::forwarded::Marks;
-use crate::reason::Refusal;
-use crate::route::destination::Destination;
-use crate::route::{RequestFields, RouteQuery, RouteTable};
+use http::Request;
 use plimsoll_core::Rejection;
 
-/// The routes of a listener, and its header for customers.
+use crate::classify::Claims;
+use crate::config::{CustomerSource, NormalPath, normalise};
+use crate::reason::Refusal;
+use crate::route::customer::{self, Customer, CustomerFacts};
+use crate::route::destination::Destination;
+use crate::route::{RequestFields, RouteQuery, RouteTable};
+
+/// The routes of a listener, and the facts that name customers.
 pub(crate) struct Routes {
     table: RouteTable<Arc<Destination>>,
-    /// `None` where senders are not trusted with it.
-    customer_header: Option<HeaderName>,
+    /// None where customers are not known.
+    customer: Arc<[CustomerSource]>,
     trusts_senders: bool,
 }
 
 impl Routes {
     /// `claims` are those of the listener.
     pub(crate) fn new(table: RouteTable<Arc<Destination>>, claims: &Claims) -> Self {
-        let trusts_senders = claims.trusts_senders();
-        Self { table, customer_header: claims.customer_header().cloned(), trusts_senders }
+        Self { table, customer: Arc::clone(claims.customer()), trusts_senders: claims.trusts_senders() }
     }
 
     /// Whether senders are trusted with claims that can harm others.
@@ -32,47 +31,88 @@ impl Routes {
         self.trusts_senders
     }
 
-    /// Where a request for `host` leads, that comes from a client with these names, on a connection
-    /// with these marks.
+    /// Where a request with these facts leads, and its customer.
     ///
     /// The path is compared in its normal form, and goes on as it was sent. So a cluster gets no
-    /// path that could be read in another way, unless its route says that it may, or no route looks
-    /// at paths.
+    /// path that could be read in another way, unless its route says that it may, or neither a route
+    /// nor a customer depends on paths.
     pub(crate) fn find<B>(
         &self,
         request: &Request<B>,
-        host: &str,
-        client_names: &[Box<str>],
-        marks: &Marks,
-    ) -> Result<Arc<Destination>, Refusal> {
-        let customer = self.customer(request.headers())?;
-        let (method, fields) =
-            (request.method(), &RequestFields::new(request.headers(), request.uri().query(), Some(marks)));
-        let find = |path: &str| self.table.find(&RouteQuery { host, path, method, client_names, customer, fields });
-        if !self.table.asks_for_paths() {
-            return find(request.uri().path()).cloned().ok_or(Refusal::of(Rejection::NoRoute));
+        facts: &CustomerFacts<'_>,
+    ) -> Result<(Arc<Destination>, Option<Customer>), Refusal> {
+        let sent = request.uri().path();
+        let fields = &RequestFields::new(facts.headers, request.uri().query(), Some(facts.marks));
+        let is_of_path = self.is_customer_of_path();
+        if !self.table.asks_for_paths() && !is_of_path {
+            let customer = self.customer_at(facts, sent)?;
+            let found = self.find_at(request, facts, fields, &customer, sent).cloned();
+            return Ok((found.ok_or(Refusal::of(Rejection::NoRoute))?, customer));
         }
-        let path = normalise(request.uri().path());
-        let found = find(&path.text).ok_or(Refusal::of(Rejection::NoRoute))?;
-        let is_found_by = |path: &str| find(path).is_some_and(|other| Arc::ptr_eq(other, found));
+        let path = normalise(sent);
+        let customer = self.customer_at(facts, &path.text)?;
+        let found =
+            self.find_at(request, facts, fields, &customer, &path.text).ok_or(Refusal::of(Rejection::NoRoute))?;
+        let is_found_by = |other: &str| {
+            let leads_there =
+                self.find_at(request, facts, fields, &customer, other).is_some_and(|other| Arc::ptr_eq(other, found));
+            leads_there && (!is_of_path || self.has_one_customer(&path, other))
+        };
         let has_one_reading = !path.is_ambiguous && path.unresolved.as_deref().is_none_or(is_found_by);
         if has_one_reading || found.takes_ambiguous_paths() {
-            Ok(Arc::clone(found))
+            Ok((Arc::clone(found), customer))
         } else {
             Err(Refusal::of(Rejection::AmbiguousPath))
         }
     }
 
-    /// The name of the customer; none where senders are not trusted with it.
-    pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Result<Option<&'r [u8]>, Refusal> {
-        let Some(name) = &self.customer_header else { return Ok(None) };
-        let mut names = headers.get_all(name).iter();
-        let first = names.next();
-        // Backends may take the last one.
-        if names.next().is_some() {
-            Err(Refusal::of(Rejection::Customers))
+    fn find_at<B>(
+        &self,
+        request: &Request<B>,
+        facts: &CustomerFacts<'_>,
+        fields: &RequestFields<'_>,
+        customer: &Option<Customer>,
+        path: &str,
+    ) -> Option<&Arc<Destination>> {
+        self.table.find(&RouteQuery {
+            host: facts.host,
+            path,
+            method: request.method(),
+            client_names: facts.peer.client_names(),
+            customer: customer.as_deref(),
+            fields,
+        })
+    }
+
+    /// The customer of a request; none where customers are not known.
+    pub(crate) fn customer<B>(
+        &self,
+        request: &Request<B>,
+        facts: &CustomerFacts<'_>,
+    ) -> Result<Option<Customer>, Refusal> {
+        let sent = request.uri().path();
+        if self.is_customer_of_path() {
+            self.customer_at(facts, &normalise(sent).text)
         } else {
-            Ok(first.map(HeaderValue::as_bytes))
+            self.customer_at(facts, sent)
         }
+    }
+
+    fn customer_at(&self, facts: &CustomerFacts<'_>, path: &str) -> Result<Option<Customer>, Refusal> {
+        customer::find(&self.customer, facts, path)
+    }
+
+    fn is_customer_of_path(&self) -> bool {
+        self.customer.iter().any(|source| matches!(source, CustomerSource::PathSegment(_)))
+    }
+
+    /// Whether another reading of the path names the same customers.
+    fn has_one_customer(&self, path: &NormalPath<'_>, other: &str) -> bool {
+        self.customer.iter().all(|source| match source {
+            CustomerSource::PathSegment(number) => {
+                customer::segment(&path.text, number.get()) == customer::segment(other, number.get())
+            }
+            _ => true,
+        })
     }
 }
