@@ -231,7 +231,8 @@ def test_reload_keeps_buckets_and_applies_new_limits_at_once(fleet: Fleet) -> No
     wait_until("tokens are earned at the new rate", lambda: statuses(proxy.port, 1) == [200], 2)
 
 
-def test_greedy_client_waits_at_its_slots_and_another_is_served_at_once(fleet: Fleet) -> None:
+@pytest.mark.parametrize("customer", ["", 'customer = "address"', 'customer = { key = "x-api-key" }'])
+def test_greedy_client_waits_at_its_slots_and_another_is_served_at_once(fleet: Fleet, customer: str) -> None:
     release, arrived = threading.Event(), threading.Semaphore(0)
 
     def hold(connection: Connection, request: Message) -> None:
@@ -242,12 +243,14 @@ def test_greedy_client_waits_at_its_slots_and_another_is_served_at_once(fleet: F
         answer(connection)
 
     limit = "max_active_requests_per_client = 3"
-    proxy = fleet.proxy([fleet.origin(hold)], cluster=limit)
+    few = "[other_customers]\nrequests_per_second = 1000\n" if customer else ""
+    proxy = fleet.proxy([fleet.origin(hold)], listener=customer, cluster=limit, further=few)
     proxy.admin.wait_for_healthy(1)
 
-    def slow(_: int) -> int:
+    def slow(number: int) -> int:
         with connect(proxy.port, "127.0.0.2") as connection:
-            return connection.request("/slow").status
+            # An invented key is worth no slot.
+            return connection.request("/slow", fields=f"x-api-key: {number}\r\n").status
 
     with concurrent.futures.ThreadPoolExecutor(10) as pool:
         greedy = [pool.submit(slow, number) for number in range(10)]

@@ -16,7 +16,7 @@
 //! # Memory
 //!
 //! Customers of the configuration have a bucket each. All others share a table of fixed size, in
-//! sets of [`WAYS`] by a hash of the customer: a map would grow with the addresses of an attacker. A
+//! sets of eight by a hash of the customer: a map would grow with the addresses of an attacker. A
 //! full bucket needs no memory. When a set has no place left, it forgets its least used bucket, so that
 //! customer gets a few requests more. It never gets fewer, so nobody notices a table that strangers
 //! fill. A customer at its limit has the most used bucket, and is forgotten last.

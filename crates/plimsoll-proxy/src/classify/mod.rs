@@ -85,6 +85,12 @@ impl Claims {
         &self.customer
     }
 
+    /// Whether a customer is the holder of its requests' slots. It is not where a client can invent
+    /// customers: it would take all slots, each under another name.
+    pub(crate) fn customers_hold_slots(&self) -> bool {
+        !self.customer.iter().any(CustomerSource::can_be_invented)
+    }
+
     /// The field that names customers, if no other fact does.
     pub(crate) fn only_customer_header(&self) -> Option<&HeaderName> {
         match &*self.customer {

@@ -36,6 +36,24 @@ pub enum CustomerSource {
     PathSegment(NonZeroU32),
 }
 
+impl CustomerSource {
+    /// The field whose senders are trusted with it.
+    pub(crate) fn header(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whether any client can choose a new name for each of its requests.
+    pub(crate) fn can_be_invented(&self) -> bool {
+        match self {
+            Self::Key(_) | Self::Host | Self::PathSegment(_) => true,
+            Self::Header(_) | Self::Address | Self::Certificate => false,
+        }
+    }
+}
+
 const WORDS: [(&str, CustomerSource); 3] = [
     ("address", CustomerSource::Address),
     ("certificate", CustomerSource::Certificate),

@@ -159,11 +159,7 @@ impl Listener {
 
     /// The fields that name the customer, at the word of a trusted sender.
     pub(crate) fn customer_headers(&self) -> impl Iterator<Item = &HeaderName> {
-        let of_source = |source| match source {
-            &CustomerSource::Header(ref name) => Some(name),
-            _ => None,
-        };
-        self.customer_header.iter().chain(self.customer.iter().filter_map(of_source))
+        self.customer_header.iter().chain(self.customer.iter().filter_map(CustomerSource::header))
     }
 
     /// The criticality of its requests, by their claims.

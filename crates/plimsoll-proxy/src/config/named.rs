@@ -4,6 +4,7 @@
 //! customer or the field. It also matters where one of another listener does: such a field is removed
 //! from requests of every listener that does not name it.
 
+use super::customer_source::CustomerSource;
 use super::listener::Listener;
 use super::raw::RawConfig;
 use super::route::{Leads, Route};
@@ -12,11 +13,15 @@ use super::route::{Leads, Route};
 pub(super) fn customers_matter(raw: &RawConfig, listener: &Listener) -> bool {
     let sources = listener.customer_sources();
     let is_same = |other: &&Listener| other.customer_sources() == sources;
+    let holds_slots = !sources.iter().any(CustomerSource::can_be_invented);
     limits_requests(raw)
         || raw.listeners.iter().filter(is_same).any(|listener| {
             raw.routes.iter().filter(|route| route.applies_to(&listener.name)).any(|route| {
                 let is_stale = route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
-                leads_to_gate(raw, route) || limits_clients(raw, route) || is_stale || !route.customers.is_empty()
+                leads_to_gate(raw, route)
+                    || holds_slots && limits_clients(raw, route)
+                    || is_stale
+                    || !route.customers.is_empty()
             })
         })
 }

@@ -29,7 +29,6 @@ use crate::request_body::{RequestBody, RequestBodyError};
 use crate::route::customer::Customer;
 use crate::route::destination::{Decision, Destination, Target};
 use crate::route::header_rules::HeaderRules;
-use crate::route::holders;
 use crate::route::host::host;
 use crate::route::redirect::{self, Redirect};
 
@@ -184,7 +183,8 @@ async fn by_cluster(
     let has_body = !request.body().is_end_stream();
     // By the request as it came: a client cannot hide its customer by naming that field in
     // `Connection`.
-    let client = customer.as_deref().map_or_else(|| connection.holder(request.headers()), holders::of_customer);
+    let holder = target.customer_holder(customer.as_deref());
+    let client = holder.unwrap_or_else(|| connection.holder(request.headers()));
     let decided = let_in(target, customer.as_deref(), &mut request, is_grpc, active, case).await;
     // By the request as a backend gets to see it: on nothing else does its answer depend.
     if decided.is_ok() || degrade.is_some() {

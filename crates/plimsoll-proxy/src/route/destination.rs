@@ -25,6 +25,7 @@ use crate::reason::Refusal;
 use crate::request_body::RequestBody;
 use crate::route::changes::Changes;
 use crate::route::header_rules::HeaderRules;
+use crate::route::holders;
 use crate::route::redirect::Redirect;
 
 /// Where a route leads.
@@ -70,6 +71,8 @@ pub(crate) struct Target {
     /// Requests may be throttled, or find no headroom, by criticality.
     ranks: bool,
     gate: Option<RouteGate>,
+    /// The customer holds the slots of its requests, and not the client.
+    customers_hold_slots: bool,
     /// The limits on requests of customers, if this route has any.
     request_limits: Option<Arc<RequestLimits>>,
     /// The gate of batch work, if its requests are such.
@@ -107,6 +110,7 @@ impl Target {
             is_classified: rules.marks() || inbound.is_some(),
             rules,
             ranks: settings.throttle != ThrottlePolicy::Off || settings.localities.is_some(),
+            customers_hold_slots: claims.customers_hold_slots(),
             request_limits: claims.request_limits().filter(|_| !route.exempt).cloned(),
             gate: inbound.map(|inbound| RouteGate { inbound, is_open: route.exempt }),
             tells_address: settings.proxy_protocol.is_some(),
@@ -170,6 +174,11 @@ impl Target {
         if let Some(gate) = &self.gate {
             gate.inbound.lost(class.criticality, said, reason);
         }
+    }
+
+    /// The holder of the slot of a request of `customer`, if it is the customer.
+    pub(crate) fn customer_holder(&self, customer: Option<&[u8]>) -> Option<Holder> {
+        customer.filter(|_| self.customers_hold_slots).map(holders::of_customer)
     }
 
     /// How critical a request is.

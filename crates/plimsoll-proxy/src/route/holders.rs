@@ -1,8 +1,8 @@
 //! The holder of a request's slot at a backend, so that the core can share the slots out
 //! ([`plimsoll_core::slots`]).
 //!
-//! The client is the customer where the listener says how that is known, else the name in the
-//! certificate, else the address. Behind a trusted proxy the address is the one in
+//! The client is the customer where the listener says how that is known, by facts that no client can
+//! invent; else the name in the certificate, else the address. Behind a trusted proxy the address is the one in
 //! `X-Forwarded-For`. Of an IPv6 address the first 64 bits count: the rest is the client's to
 //! choose (RFC 6177).
 //!
