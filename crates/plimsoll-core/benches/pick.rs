@@ -27,8 +27,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use plimsoll_core::pick::{PolicyKind, ProbeSource};
+use plimsoll_core::pick::{HashKey, PolicyKind, ProbeSource};
 use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, LoadReport, Outcome, Pick, Timestamp, Weight};
+use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 use tower::Service;
 use tower::balance::p2c::Balance;
@@ -83,6 +84,10 @@ trait Subject {
     fn operate(&mut self, operations: usize);
 }
 
+fn key(keys: bool, rng: &mut Pcg64Mcg) -> Option<HashKey> {
+    keys.then(|| HashKey::new(rng.next_u64()))
+}
+
 /// Position of the walk over active requests: they complete in another order than that of the
 /// picks.
 struct Walk {
@@ -121,6 +126,8 @@ struct Ours {
     completions: usize,
     /// Whether to poll for probes, each answered at once.
     probes: bool,
+    /// Whether each request has a key of its own.
+    keys: bool,
 }
 
 impl Ours {
@@ -137,6 +144,7 @@ impl Ours {
     fn with(mut config: BalancerConfig, backends: usize, reports: bool, fails_every: usize) -> Self {
         // Ejection would change the number of backends during the measurement.
         config.outlier.consecutive_failures = None;
+        let keys = config.policy == PolicyKind::Hash;
         let mut balancer = Balancer::new(config);
         let mut rng = plimsoll_testkit::seeded(1);
         let start = Timestamp::ZERO;
@@ -153,13 +161,16 @@ impl Ours {
         let now = start + Duration::from_secs(20);
         balancer.handle_timeout(now, &mut ());
         let outstanding: Vec<_> = (0..backends * OUTSTANDING_PER_BACKEND)
-            .map(|_| match balancer.pick(now, &mut rng) {
-                Pick::Backend(id) => id,
-                other => panic!("all are healthy, yet {other:?}"),
+            .map(|_| {
+                let key = key(keys, &mut rng);
+                match balancer.pick_for(now, &mut rng, 0, &[], key) {
+                    Pick::Backend(id) => id,
+                    other => panic!("all are healthy, yet {other:?}"),
+                }
             })
             .collect();
         let walk = Walk::new(outstanding.len());
-        Self { balancer, rng, now, outstanding, walk, fails_every, completions: 0, probes: false }
+        Self { balancer, rng, now, outstanding, walk, fails_every, completions: 0, probes: false, keys }
     }
 }
 
@@ -173,7 +184,8 @@ impl Subject for Ours {
             let place = self.walk.next();
             let completion = Completion { outcome, latency: Some(Duration::from_micros(500)) };
             self.balancer.finish(self.now, self.outstanding[place], completion, &mut ());
-            if let Pick::Backend(id) = self.balancer.pick(self.now, &mut self.rng) {
+            let key = key(self.keys, &mut self.rng);
+            if let Pick::Backend(id) = self.balancer.pick_for(self.now, &mut self.rng, 0, &[], key) {
                 self.outstanding[place] = id;
             }
             if self.probes {

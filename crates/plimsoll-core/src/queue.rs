@@ -27,6 +27,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::pick::HashKey;
 use crate::slots::Holders;
 use crate::{BackendId, Pick};
 
@@ -58,6 +59,15 @@ pub enum SeatState {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Ticket(u32);
+
+/// The terms of a waiter's pick.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Backends to avoid.
+    pub tried: Vec<BackendId>,
+    /// The key of the request.
+    pub key: Option<HashKey>,
+}
 
 /// A waiter that has been served.
 #[derive(Debug)]
@@ -94,7 +104,7 @@ struct Line {
 struct Seat<C> {
     hand: SeatState,
     call: Option<C>,
-    tried: Vec<BackendId>,
+    wanted: Wanted,
     holders: Holders,
     previous: u32,
     next: u32,
@@ -140,13 +150,13 @@ impl<C> Queue<C> {
         })
     }
 
-    /// Takes a seat at the end of its line, for a request that found no slot. Its slot should be at
-    /// none of `tried`.
-    pub fn join(&mut self, holders: Holders, tried: Vec<BackendId>, call: C) -> Ticket {
+    /// Takes a seat at the end of its line, for a request that found no slot. Its slot is picked
+    /// by `wanted`.
+    pub fn join(&mut self, holders: Holders, wanted: Wanted, call: C) -> Ticket {
         if self.lines.is_empty() {
             self.lines = alloc::vec![Line { first: NONE, last: NONE, len: 0 }; LINES];
         }
-        let seat = Seat { hand: SeatState::Empty, call: Some(call), tried, holders, previous: NONE, next: NONE };
+        let seat = Seat { hand: SeatState::Empty, call: Some(call), wanted, holders, previous: NONE, next: NONE };
         let number = self.vacant;
         let number = match self.seats.get_mut(number as usize) {
             Some(free) => {
@@ -183,15 +193,15 @@ impl<C> Queue<C> {
     /// callback.
     ///
     /// `None`: no waiter may have one, or there is no slot. `may_take` tells whether holders may
-    /// have one; requests of others are passed over. `pick` chooses a slot, preferably at none of
-    /// the backends tried. It is not called if no request waits.
+    /// have one; requests of others are passed over. `pick` chooses a slot on the waiter's terms. It
+    /// is not called if no request waits.
     ///
     /// When no backend is usable any more, no wait makes sense. Each call then returns one of the
     /// waiters, with [`SeatState::NoBackend`].
     pub fn serve(
         &mut self,
         mut may_take: impl FnMut(Holders) -> bool,
-        pick: impl FnOnce(&[BackendId]) -> Pick,
+        pick: impl FnOnce(&Wanted) -> Pick,
     ) -> Option<Served<C>> {
         let (turn, number) = self.turns.iter().enumerate().find_map(|(turn, line)| {
             let first = self.lines[usize::from(*line)].first;
@@ -209,7 +219,7 @@ impl<C> Queue<C> {
         })?;
         let line = self.turns[turn];
         let seat = &mut self.seats[number as usize];
-        seat.hand = match pick(&seat.tried) {
+        seat.hand = match pick(&seat.wanted) {
             Pick::Backend(id) => SeatState::Backend(id),
             Pick::NoBackend => SeatState::NoBackend,
             Pick::Wait(_) => return None,
@@ -236,7 +246,7 @@ impl<C> Queue<C> {
             self.unlink(number);
         }
         let seat = &mut self.seats[number as usize];
-        (seat.next, seat.tried) = (self.vacant, Vec::new());
+        (seat.next, seat.wanted) = (self.vacant, Wanted::default());
         self.vacant = number;
         (seat.hand, seat.call.take())
     }

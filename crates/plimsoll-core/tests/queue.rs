@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
-use plimsoll_core::queue::{Queue, SeatState, Served, Ticket};
+use plimsoll_core::queue::{Queue, SeatState, Served, Ticket, Wanted};
 use plimsoll_core::slots::{Holder, Holders};
 use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
 use plimsoll_testkit::seeded;
@@ -147,7 +147,8 @@ impl World {
             }
         }
         self.arrivals += 1;
-        self.seats.insert(self.arrivals, self.queue.join(Holders::default(), tried, self.arrivals));
+        self.seats
+            .insert(self.arrivals, self.queue.join(Holders::default(), Wanted { tried, key: None }, self.arrivals));
         self.waiting.push_back(self.arrivals);
     }
 
@@ -176,7 +177,7 @@ impl World {
     fn serve(&mut self) {
         let before: BTreeMap<_, _> = self.balancer.snapshot(NOW).iter().map(|it| (it.id, it.active)).collect();
         while let Some(Served { call: who, hand, .. }) =
-            self.queue.serve(|_| true, |tried| self.balancer.pick_except(NOW, &mut self.rng, tried))
+            self.queue.serve(|_| true, |wanted| self.balancer.pick_except(NOW, &mut self.rng, &wanted.tried))
         {
             assert_eq!(self.waiting.pop_front(), Some(who), "first come, first served");
             self.called.insert(who, hand);
@@ -263,7 +264,10 @@ fn waiter_gets_an_untried_backend_when_two_are_free() {
 fn seats_are_used_again() {
     let mut queue = Queue::default();
     for _ in 0..1000 {
-        let tickets = [queue.join(Holders::default(), Vec::new(), ()), queue.join(Holders::default(), Vec::new(), ())];
+        let tickets = [
+            queue.join(Holders::default(), Wanted::default(), ()),
+            queue.join(Holders::default(), Wanted::default(), ()),
+        ];
         for ticket in tickets {
             assert!(["Ticket(0)", "Ticket(1)"].contains(&format!("{ticket:?}").as_str()));
             let _ = queue.leave(ticket);
@@ -291,7 +295,7 @@ fn order(queue: &mut Queue<u64>, denied: Option<Holders>) -> Vec<u64> {
 fn lines(counts: [u64; 3]) -> (Queue<u64>, Vec<Ticket>) {
     let (mut queue, mut tickets) = (Queue::default(), Vec::new());
     for (number, count) in (1..).zip(counts) {
-        tickets.extend((1..=count).map(|at| queue.join(client(number), Vec::new(), 100 * number + at)));
+        tickets.extend((1..=count).map(|at| queue.join(client(number), Wanted::default(), 100 * number + at)));
     }
     (queue, tickets)
 }
@@ -330,9 +334,9 @@ fn client_has_one_line_for_all_endpoints() {
     let (mut queue, mut tickets) = (Queue::default(), Vec::new());
     for number in 1..=100 {
         let holders = Holders { work: Holder::new(number << 24), ..client(1) };
-        tickets.push(queue.join(holders, Vec::new(), number));
+        tickets.push(queue.join(holders, Wanted::default(), number));
     }
-    tickets.push(queue.join(client(2), Vec::new(), 200));
+    tickets.push(queue.join(client(2), Wanted::default(), 200));
     assert_eq!(queue.heads().count(), 2);
     assert_eq!(queue.displace(client(2)), Some(100));
     // A denied request in front delays no other of the same line.

@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 
 use crate::Ratio;
 use crate::health::{BackoffConfig, CheckConfig, OutlierConfig, Scope, SlowStartConfig};
-use crate::pick::{PolicyKind, PrequalConfig, WeightedConfig};
+use crate::pick::{HashConfig, PolicyKind, PrequalConfig, WeightedConfig};
 
 /// Limit of one client's active requests at a backend; flow control skips a backend at the limit.
 /// The value of SRE ch. 20. A backend with this many open requests of one client is unlikely to
@@ -30,6 +30,8 @@ pub struct BalancerConfig {
     pub weighted: WeightedConfig,
     /// Use of probe answers.
     pub prequal: PrequalConfig,
+    /// Consistent hashing with bounded loads.
+    pub hash: HashConfig,
     /// Waits between connection attempts to a refusing backend.
     pub backoff: BackoffConfig,
 }
@@ -45,6 +47,7 @@ impl Default for BalancerConfig {
             slow_start: SlowStartConfig::default(),
             weighted: WeightedConfig::default(),
             prequal: PrequalConfig::default(),
+            hash: HashConfig::default(),
             backoff: BackoffConfig::default(),
         }
     }

@@ -24,7 +24,7 @@ use rand_core::Rng;
 use super::members::Members;
 use super::{Balancer, BalancerConfig};
 use crate::health::State;
-use crate::pick::AnyPolicy;
+use crate::pick::{AnyPolicy, HashKey};
 use crate::spill::{Locality, Route, Spill, SpillConfig, Standing};
 use crate::{BackendId, Criticality, Timestamp, median};
 
@@ -58,7 +58,7 @@ pub struct LocalitySnapshot {
 
 impl Group {
     pub(super) fn new(config: &BalancerConfig) -> Self {
-        Self { policy: AnyPolicy::new(config.policy, config.prequal), picks: 0 }
+        Self { policy: AnyPolicy::new(config.policy, config.prequal, config.hash), picks: 0 }
     }
 
     /// Drops the knowledge of the slot's previous backend: the new one starts unknown.
@@ -98,8 +98,15 @@ impl Balancer {
             }
         };
         self.next_spill = now;
+        for group in &mut self.groups {
+            if let AnyPolicy::Hash(_) = group.policy {
+                let BalancerConfig { policy, prequal, hash, .. } = self.config;
+                group.policy = AnyPolicy::new(policy, prequal, hash);
+            }
+        }
         for slot in 0..self.members.slots() as u32 {
             self.restart_turns(slot);
+            self.enter_ring(slot);
         }
         self.rebuild();
         self.update_weights(now);
@@ -114,7 +121,9 @@ impl Balancer {
             return;
         }
         self.set_usable(slot, false);
+        self.leave_ring(slot);
         self.members.at_mut(slot).locality = locality as u32;
+        self.enter_ring(slot);
         self.groups[locality].begin(id.slot(), self.members.slots());
         self.restart_turns(slot);
         self.next_spill = now;
@@ -149,16 +158,17 @@ impl Balancer {
         rng: &mut impl Rng,
         at: usize,
         tried: &[BackendId],
+        key: Option<HashKey>,
     ) -> Option<u32> {
         let at = at.min(self.groups.len() - 1);
-        let found = self.choose_in(now, rng, at, tried);
+        let found = self.choose_in(now, rng, at, tried, key);
         let is_new = |balancer: &Self, slot: u32| !tried.contains(&balancer.members.id_at(slot));
         if found.is_some_and(|slot| is_new(self, slot)) {
             return found;
         }
         for other in (0..self.groups.len()).filter(|other| *other != at) {
             if self.spill.as_ref().is_some_and(|spill| spill.has_headroom(other))
-                && let Some(slot) = self.choose_in(now, rng, other, tried)
+                && let Some(slot) = self.choose_in(now, rng, other, tried, key)
                 && is_new(self, slot)
             {
                 return Some(slot);
@@ -172,6 +182,23 @@ impl Balancer {
         self.next_spill = now + INTERVAL;
         if let Some(spill) = &mut self.spill {
             spill.update(now, &self.members.localities(now));
+        }
+    }
+
+    /// Tells the policy `hash` of the backend in `slot`, or of its weight.
+    pub(super) fn enter_ring(&mut self, slot: u32) {
+        let Some(member) = self.members.occupant(slot) else { return };
+        if let AnyPolicy::Hash(policy) = &mut self.groups[member.locality as usize].policy {
+            let weight = f64::from(self.members.candidates[slot as usize].inverse_weight).recip();
+            policy.join(slot, member.identity, weight);
+            policy.on_active(slot, member.active);
+        }
+    }
+
+    /// Takes the backend in `slot` from the policy `hash`.
+    pub(super) fn leave_ring(&mut self, slot: u32) {
+        if let AnyPolicy::Hash(policy) = &mut self.groups[self.members.locality(slot)].policy {
+            policy.leave(slot);
         }
     }
 

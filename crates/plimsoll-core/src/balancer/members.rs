@@ -14,7 +14,7 @@ use crate::health::{Census, Health, Outlier, Scope, State};
 use crate::pick::capability::{Capability, CapabilityEstimate};
 use crate::pick::errors::{ErrorShare, penalty};
 use crate::pick::rate_limits::{LimitedShare, LimitedShares};
-use crate::pick::{Candidate, View, WeightedConfig, feedback};
+use crate::pick::{Candidate, HashKey, View, WeightedConfig, feedback};
 use crate::{BackendId, LoadReport, Timestamp, Weight};
 
 const NOT_USABLE: u32 = u32::MAX;
@@ -23,6 +23,8 @@ const NOT_USABLE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) active: u32,
+    /// A hash of its address or name, on which all clients agree.
+    pub(super) identity: u64,
     /// Index of its locality, nearest first.
     pub(super) locality: u32,
     pub(super) errors: ErrorShare,
@@ -51,9 +53,10 @@ pub(super) struct Member {
 }
 
 impl Member {
-    fn new(now: Timestamp, generation: u32) -> Self {
+    fn new(now: Timestamp, identity: u64, generation: u32) -> Self {
         Self {
             active: 0,
+            identity,
             locality: 0,
             errors: ErrorShare::default(),
             limited: LimitedShare::default(),
@@ -137,18 +140,19 @@ impl Default for Members {
 }
 
 impl Members {
-    pub(super) fn add(&mut self, now: Timestamp, weight: Weight) -> BackendId {
+    /// Adds a backend; without an `identity`, the number of its slot serves.
+    pub(super) fn add(&mut self, now: Timestamp, weight: Weight, identity: Option<u64>) -> BackendId {
         let inverse_weight = inverse(weight);
         let candidate = Candidate { load: 0, inverse_weight, latency: Default::default() };
         let slot = match self.free.pop() {
             Some(slot) => {
                 let generation = self.slots[slot as usize].generation.wrapping_add(1);
-                self.slots[slot as usize] = Member::new(now, generation);
+                self.slots[slot as usize] = Member::new(now, identity.unwrap_or(slot.into()), generation);
                 self.candidates[slot as usize] = candidate;
                 slot
             }
             None => {
-                self.slots.push(Member::new(now, 0));
+                self.slots.push(Member::new(now, identity.unwrap_or(self.slots.len() as u64), 0));
                 self.candidates.push(candidate);
                 self.reserve();
                 (self.slots.len() - 1) as u32
@@ -295,12 +299,13 @@ impl Members {
     }
 
     /// The input of a locality's policy at `now`.
-    pub(super) fn view(&self, now: Timestamp, locality: usize) -> View<'_> {
+    pub(super) fn view(&self, now: Timestamp, locality: usize, key: Option<HashKey>) -> View<'_> {
         View {
             now,
             usable: &self.usable[locality],
             candidates: &self.candidates,
             least_inverse_weight: self.least_inverse_weight,
+            key,
         }
     }
 

@@ -51,7 +51,7 @@ pub use snapshot::BackendSnapshot;
 
 use crate::health::{Change, CheckOutcome, SharedFaults, State};
 use crate::pick::counted::OwnRequests;
-use crate::pick::{AnyPolicy, ProbeAnswer};
+use crate::pick::{AnyPolicy, HashKey, HashPicks, ProbeAnswer};
 use crate::spill::Spill;
 use crate::{BackendId, Event, LoadReport, Observe, Operation, Timestamp, Weight, rng};
 use localities::Group;
@@ -140,6 +140,7 @@ pub struct Balancer {
     faults: SharedFaults,
     /// Probes of the backends; `None` while they are off.
     probes: Option<Box<Probes>>,
+    hash_picks: HashPicks,
 }
 
 impl Balancer {
@@ -163,6 +164,7 @@ impl Balancer {
             next_outlier_sweep: Timestamp::ZERO,
             faults: SharedFaults::default(),
             probes: None,
+            hash_picks: HashPicks::default(),
         }
     }
 
@@ -170,15 +172,20 @@ impl Balancer {
     /// latencies and capabilities.
     pub fn set_config(&mut self, now: Timestamp, config: BalancerConfig) {
         for group in &mut self.groups {
-            let relearns = match &group.policy {
+            let relearns = match &mut group.policy {
                 AnyPolicy::Prequal(policy) => *policy.config() != config.prequal,
+                AnyPolicy::Hash(policy) => {
+                    policy.set_config(config.hash);
+                    false
+                }
                 _ => false,
             };
             if config.policy != self.config.policy || relearns {
-                group.policy = AnyPolicy::new(config.policy, config.prequal);
+                group.policy = AnyPolicy::new(config.policy, config.prequal, config.hash);
             }
         }
         self.config = config;
+        (0..self.members.slots() as u32).for_each(|slot| self.enter_ring(slot));
         if config.checks.active {
             for id in self.members.iter().map(|(id, _)| id).collect::<Vec<_>>() {
                 if let Some(member) = self.members.get_mut(id) {
@@ -193,8 +200,28 @@ impl Balancer {
 
     /// Adds a backend, to be checked at once: see [`Balancer::poll_check`]. It belongs to the
     /// nearest locality until [`Balancer::set_locality`] moves it.
+    ///
+    /// The policy `hash` knows it by the number of its slot. Where clients are to agree on the
+    /// backend of a key, use [`Balancer::add_as`].
     pub fn add(&mut self, now: Timestamp, weight: Weight, observer: &mut impl Observe) -> BackendId {
-        let id = self.members.add(now, weight);
+        self.enlist(now, weight, None, observer)
+    }
+
+    /// [`Balancer::add`] of a backend with an identity: a hash of its address or name, different
+    /// for each backend ([`Backend::key_of`](crate::subset::Backend::key_of)).
+    pub fn add_as(&mut self, now: Timestamp, identity: u64, weight: Weight, observer: &mut impl Observe) -> BackendId {
+        self.enlist(now, weight, Some(identity), observer)
+    }
+
+    fn enlist(
+        &mut self,
+        now: Timestamp,
+        weight: Weight,
+        identity: Option<u64>,
+        observer: &mut impl Observe,
+    ) -> BackendId {
+        let id = self.members.add(now, weight, identity);
+        self.enter_ring(id.slot() as u32);
         self.groups[0].begin(id.slot(), self.members.slots());
         self.next_spill = now;
         self.penalised.reserve(self.members.slots().saturating_sub(self.penalised.len()));
@@ -209,6 +236,7 @@ impl Balancer {
             return;
         }
         self.set_usable(id.slot() as u32, false);
+        self.leave_ring(id.slot() as u32);
         self.penalised.retain(|slot| *slot as usize != id.slot());
         self.due_checks.retain(|due| *due != id);
         self.forget_prober(id);
@@ -228,6 +256,7 @@ impl Balancer {
             return;
         }
         self.next_update = self.next_update.min(now);
+        self.enter_ring(id.slot() as u32);
         self.on_load(now, id.slot() as u32);
     }
 
@@ -245,14 +274,29 @@ impl Balancer {
     /// Picks a backend of the locality that [`Balancer::route`] named, preferably none of `tried`.
     /// If that locality has no such backend now, the nearest locality with headroom provides one.
     pub fn pick_at(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize, tried: &[BackendId]) -> Pick {
+        self.pick_for(now, rng, locality, tried, None)
+    }
+
+    /// [`Balancer::pick_at`] for a request with this key. Only the policy `hash` reads keys.
+    pub fn pick_for(
+        &mut self,
+        now: Timestamp,
+        rng: &mut impl Rng,
+        locality: usize,
+        tried: &[BackendId],
+        key: Option<HashKey>,
+    ) -> Pick {
         self.forgive_one(now);
         let chosen = match &self.spill {
-            None => self.choose_in(now, rng, 0, tried),
-            Some(_) => self.choose_near(now, rng, locality, tried),
+            None => self.choose_in(now, rng, 0, tried, key),
+            Some(_) => self.choose_near(now, rng, locality, tried, key),
         };
         let Some(slot) = chosen else { return self.wait_or_no_backend() };
         let locality = self.members.locality(slot);
         self.groups[locality].picks += 1;
+        if let AnyPolicy::Hash(policy) = &self.groups[locality].policy {
+            self.hash_picks.count(policy.last_placement());
+        }
         if let Some(spill) = &mut self.spill {
             spill.sent(now, locality);
         }
@@ -273,12 +317,26 @@ impl Balancer {
     }
 
     /// The slot of a usable backend of a locality, preferably none of `tried`. Counts nothing yet.
-    fn choose_in(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize, tried: &[BackendId]) -> Option<u32> {
+    fn choose_in(
+        &mut self,
+        now: Timestamp,
+        rng: &mut impl Rng,
+        locality: usize,
+        tried: &[BackendId],
+        key: Option<HashKey>,
+    ) -> Option<u32> {
         if self.members.usable[locality].is_empty() {
             return None;
         }
-        let mut slot = self.choose(now, rng, locality);
+        let mut slot = self.choose(now, rng, locality, key);
         if !tried.is_empty() && tried.contains(&self.members.id_at(slot)) {
+            if let AnyPolicy::Hash(policy) = &mut self.groups[locality].policy {
+                let (members, view) = (&self.members, self.members.view(now, locality, key));
+                let is_tried = |slot| tried.contains(&members.id_at(slot));
+                if let Some(next) = policy.choose_untried(&view, is_tried) {
+                    return Some(next);
+                }
+            }
             // A scan is affordable: further attempts are rare, and come when a backend is in
             // trouble. It starts anywhere, so that one backend's failures do not all go to the same
             // other backend.
@@ -531,8 +589,14 @@ impl Balancer {
         }
         let locality = self.members.locality(slot);
         if let AnyPolicy::Prequal(policy) = &mut self.groups[locality].policy {
-            policy.on_answer(&self.members.view(now, locality), slot, answer);
+            policy.on_answer(&self.members.view(now, locality, None), slot, answer);
         }
+    }
+
+    /// Picks under the policy `hash`, by the place of the backend in the order of the key.
+    #[must_use]
+    pub fn hash_picks(&self) -> HashPicks {
+        self.hash_picks
     }
 
     /// Whether `id` is still a member.

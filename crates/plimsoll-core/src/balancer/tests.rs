@@ -44,7 +44,7 @@ fn check_tables(balancer: &Balancer) {
     assert_eq!(members.scope, census.scope(balancer.config.panic_threshold));
     let lightest =
         members.iter().map(|(id, _)| members.candidates[id.slot()].inverse_weight).fold(f32::INFINITY, f32::min);
-    assert_eq!(members.view(Timestamp::ZERO, 0).least_inverse_weight, lightest);
+    assert_eq!(members.view(Timestamp::ZERO, 0, None).least_inverse_weight, lightest);
 }
 
 proptest! {

@@ -7,7 +7,7 @@
 use super::members::Member;
 use super::{Balancer, Pick, WaitReason};
 use crate::health::Scope;
-use crate::pick::Policy;
+use crate::pick::{AnyPolicy, Policy};
 use crate::{Event, Observe, Timestamp};
 
 impl Balancer {
@@ -54,6 +54,9 @@ impl Balancer {
         let policy = &mut self.groups[member.locality as usize].policy;
         let (active, load) = (member.active, member.load(now, policy.penalty_unit(), &self.members.limited));
         self.members.candidates[slot as usize].load = load;
+        if let AnyPolicy::Hash(policy) = policy {
+            policy.on_active(slot, active);
+        }
         let wanted = self.members.is_in_scope(slot) && active < self.config.max_active_requests.get();
         if wanted != self.members.is_usable(slot) {
             self.set_usable(slot, wanted);

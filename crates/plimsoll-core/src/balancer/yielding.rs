@@ -5,7 +5,8 @@
 //! *standing* of a backend is the product of the shares that these two leave it. It counts only
 //! relative to another backend's: a backend that is no worse than its peers need not yield.
 //!
-//! The replacement is the less loaded of two other backends, drawn at random. Asking the policy
+//! The replacement is the less loaded of two other backends, drawn at random. Under `hash` it is the
+//! next backend in the order of the request's key. Asking the policy
 //! again would not do: a policy that looks for the fewest active requests would name the same least
 //! loaded backend each time. For the same reason slow start works by turns and not by chance. A
 //! backend gets one in `n ÷ share` of its locality's picks, however few requests it has.
@@ -16,11 +17,11 @@ use super::Balancer;
 use super::members::Member;
 use crate::health::SlowStartConfig;
 use crate::pick::rate_limits::LimitedShares;
-use crate::pick::{Policy, p2c};
+use crate::pick::{HashKey, Policy};
 use crate::{Timestamp, rng};
 
 /// Draws of another backend before the choice is kept.
-const DRAWS: u32 = 4;
+const DRAWS: usize = 4;
 
 /// Relative standing from which on a backend does not yield. Without it, of several backends that
 /// came within a moment, the first would get all requests.
@@ -59,17 +60,20 @@ fn is_settled(member: &Member, now: Timestamp, slow_start: &SlowStartConfig, lim
 
 impl Balancer {
     /// The slot that gets the next request; the locality must have a usable backend.
-    pub(super) fn choose(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize) -> u32 {
-        let view = self.members.view(now, locality);
+    pub(super) fn choose(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize, key: Option<HashKey>) -> u32 {
+        let view = self.members.view(now, locality, key);
         let (slow_start, limited) = (&self.config.slow_start, &self.members.limited);
-        let chosen = self.groups[locality].policy.choose(&view, rng);
+        let policy = &mut self.groups[locality].policy;
+        let chosen = policy.choose(&view, rng);
         let member = self.members.at(chosen);
         if is_settled(member, now, slow_start, limited) {
             return chosen;
         }
         let standing = Standing::of(member, now, slow_start, limited);
-        for _ in 0..DRAWS {
-            let other = p2c::other_than(chosen, &view, rng);
+        let mut passed = [chosen; DRAWS + 1];
+        for draw in 1..=DRAWS {
+            let other = policy.alternative(&view, &passed[..draw], rng);
+            passed[draw] = other;
             let other_standing = Standing::of(self.members.at(other), now, slow_start, limited);
             let relative = standing.relative_to(&other_standing);
             if relative.is_alike() {
@@ -79,7 +83,11 @@ impl Balancer {
             // part of an even share.
             let keeps = rng::unit(rng) < relative.success
                 && (relative.warmth >= MIN_RELATIVE_STANDING || self.takes_turn(chosen, relative.warmth));
-            return if keeps { chosen } else { other };
+            if keeps {
+                return chosen;
+            }
+            self.groups[locality].policy.on_replaced();
+            return other;
         }
         chosen
     }

@@ -159,6 +159,7 @@ mod tests {
                 usable: &self.usable,
                 candidates: &self.candidates,
                 least_inverse_weight: 1.0,
+                key: None,
             };
             let slot = self.policy.choose(&view, &mut rng) as usize;
             self.set(slot, self.candidates[slot].load + 1);

@@ -13,12 +13,14 @@
 //! | `p2c` | two at random, the fewer active | very many backends, bursty |
 //! | `peak-ewma` | two at random, the lower latency × active | latency matters more than CPU |
 //! | `prequal` | least latency of those probed and not full | tail latency on shared machines |
+//! | `hash` | the same backend for the same key, up to a bound on its load | caches, sessions |
 //!
 //! Failures are a penalty in each. Policies read a load that includes failures, and not the bare
 //! count of active requests. The balancer keeps a pick of a failing backend with a probability
 //! below one. Rate-limited answers are a penalty as well, as far as a backend gives more of them
 //! than the others (`rate_limits`).
 
+use alloc::boxed::Box;
 use core::fmt;
 use core::str::FromStr;
 
@@ -30,6 +32,7 @@ pub(crate) mod capability;
 pub(crate) mod counted;
 pub(crate) mod errors;
 pub(crate) mod feedback;
+pub(crate) mod hash;
 pub(crate) mod latency;
 pub(crate) mod least_loaded;
 pub(crate) mod p2c;
@@ -42,6 +45,7 @@ pub(crate) mod stride;
 pub(crate) mod weighted;
 
 pub use capability::WeightedConfig;
+pub use hash::{HashConfig, HashKey, HashPicks, LoadBound};
 pub use prequal::{PrequalConfig, ProbeAnswer, ProbeRule, ProbeSource};
 
 /// The policies, by name.
@@ -62,12 +66,22 @@ pub enum PolicyKind {
     PeakEwma,
     /// The least latency of the backends that were probed lately and are not full.
     Prequal,
+    /// The same backend for the same key, up to a bound on its load.
+    Hash,
 }
 
 impl PolicyKind {
     /// All policies.
-    pub const ALL: [Self; 7] =
-        [Self::Random, Self::RoundRobin, Self::LeastLoaded, Self::Weighted, Self::P2c, Self::PeakEwma, Self::Prequal];
+    pub const ALL: [Self; 8] = [
+        Self::Random,
+        Self::RoundRobin,
+        Self::LeastLoaded,
+        Self::Weighted,
+        Self::P2c,
+        Self::PeakEwma,
+        Self::Prequal,
+        Self::Hash,
+    ];
 
     /// The word for it in configuration, metrics and logs.
     #[must_use]
@@ -80,6 +94,7 @@ impl PolicyKind {
             Self::P2c => "p2c",
             Self::PeakEwma => "peak-ewma",
             Self::Prequal => "prequal",
+            Self::Hash => "hash",
         }
     }
 }
@@ -143,12 +158,23 @@ pub(crate) struct View<'a> {
     pub(crate) candidates: &'a [Candidate],
     /// The inverse of the largest weight of any backend.
     pub(crate) least_inverse_weight: f32,
+    /// The key of the request, for the policy that reads it.
+    pub(crate) key: Option<HashKey>,
 }
 
 /// A policy: takes changes of load, and chooses the next backend.
 pub(crate) trait Policy {
     /// The slot of the next backend, out of `view.usable`, which is not empty.
     fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32;
+
+    /// Another backend for the same request than those in `passed`, the first of which was chosen.
+    /// The chosen one if there is no other.
+    fn alternative(&mut self, view: &View<'_>, passed: &[u32], rng: &mut impl Rng) -> u32 {
+        p2c::other_than(passed[0], view, rng)
+    }
+
+    /// The request went to an alternative.
+    fn on_replaced(&mut self) {}
 
     /// A backend became usable.
     fn on_usable(&mut self, _slot: u32, _candidate: &Candidate) {}
@@ -176,6 +202,8 @@ pub(crate) enum AnyPolicy {
     P2c(p2c::P2c),
     PeakEwma(peak_ewma::PeakEwmaPolicy),
     Prequal(prequal::Prequal),
+    // Boxed, because it would make the others larger.
+    Hash(Box<hash::Hash>),
 }
 
 macro_rules! each {
@@ -188,13 +216,14 @@ macro_rules! each {
             AnyPolicy::P2c($policy) => $call,
             AnyPolicy::PeakEwma($policy) => $call,
             AnyPolicy::Prequal($policy) => $call,
+            AnyPolicy::Hash($policy) => $call,
         }
     };
 }
 
 impl AnyPolicy {
     /// The policy of this kind, without usable backends yet.
-    pub(crate) fn new(kind: PolicyKind, prequal: PrequalConfig) -> Self {
+    pub(crate) fn new(kind: PolicyKind, prequal: PrequalConfig, hash: HashConfig) -> Self {
         match kind {
             PolicyKind::Random => Self::Random(random::Random),
             PolicyKind::RoundRobin => Self::RoundRobin(round_robin::RoundRobin::default()),
@@ -203,6 +232,7 @@ impl AnyPolicy {
             PolicyKind::P2c => Self::P2c(p2c::P2c),
             PolicyKind::PeakEwma => Self::PeakEwma(peak_ewma::PeakEwmaPolicy),
             PolicyKind::Prequal => Self::Prequal(prequal::Prequal::new(prequal)),
+            PolicyKind::Hash => Self::Hash(Box::new(hash::Hash::new(hash))),
         }
     }
 }
@@ -210,6 +240,14 @@ impl AnyPolicy {
 impl Policy for AnyPolicy {
     fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
         each!(self, policy => policy.choose(view, rng))
+    }
+
+    fn alternative(&mut self, view: &View<'_>, passed: &[u32], rng: &mut impl Rng) -> u32 {
+        each!(self, policy => policy.alternative(view, passed, rng))
+    }
+
+    fn on_replaced(&mut self) {
+        each!(self, policy => policy.on_replaced());
     }
 
     fn on_usable(&mut self, slot: u32, candidate: &Candidate) {

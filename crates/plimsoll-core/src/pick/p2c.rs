@@ -54,8 +54,13 @@ mod tests {
     fn other_is_never_the_chosen_one_and_the_less_loaded_of_two() {
         let load = |load| Candidate { load, inverse_weight: 1.0, latency: Default::default() };
         let candidates = Vec::from([0, 5, 9].map(load));
-        let view =
-            View { now: Timestamp::ZERO, usable: &[0, 1, 2], candidates: &candidates, least_inverse_weight: 1.0 };
+        let view = View {
+            now: Timestamp::ZERO,
+            usable: &[0, 1, 2],
+            candidates: &candidates,
+            least_inverse_weight: 1.0,
+            key: None,
+        };
         let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
         let mut drawn = [0; 3];
         for _ in 0..6_000 {

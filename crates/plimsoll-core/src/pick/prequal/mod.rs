@@ -375,7 +375,7 @@ mod tests {
         /// The backends with answers left after a pick has thinned out the pool.
         fn thin_out(&mut self) -> Vec<u32> {
             let (now, candidates) = (Timestamp::ZERO, &self.candidates);
-            self.policy.thin_out(&View { now, usable: &[], candidates, least_inverse_weight: 1.0 });
+            self.policy.thin_out(&View { now, usable: &[], candidates, least_inverse_weight: 1.0, key: None });
             self.policy.pool.entries().iter().map(|entry| entry.slot).collect()
         }
     }

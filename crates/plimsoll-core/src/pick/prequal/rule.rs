@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn view(candidates: &[Candidate]) -> View<'_> {
-        View { now: Timestamp::ZERO, usable: &[], candidates, least_inverse_weight: 0.125 }
+        View { now: Timestamp::ZERO, usable: &[], candidates, least_inverse_weight: 0.125, key: None }
     }
 
     fn entry(slot: u32, in_flight: u32, latency_s: f32) -> Entry {
