@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use http::HeaderValue;
 use http::uri::Authority;
+use plimsoll_core::subset;
 
 use crate::discover::Endpoint;
 
@@ -52,6 +53,15 @@ impl Backend {
         let host = HeaderValue::from_str(authority.as_str()).expect("an authority is visible ASCII");
         let persistence = Arc::new(AtomicU8::new(Persistence::Unknown as u8));
         Self { endpoint, authority, host, label: label.into(), persistence }
+    }
+
+    /// The identity of a backend, on which all clients agree: that of its ordinal if it has one,
+    /// else of its address.
+    pub(crate) fn identity(endpoint: &Endpoint) -> u64 {
+        match endpoint.ordinal {
+            Some(ordinal) => subset::Backend::key_of(&format!("ordinal {ordinal}")),
+            None => subset::Backend::key_of(&endpoint.address.to_string()),
+        }
     }
 
     /// The same member as its source describes it now.

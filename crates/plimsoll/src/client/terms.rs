@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
+use plimsoll_core::pick::HashKey;
 use plimsoll_core::slots::Holder;
 use plimsoll_wire::metadata::Metadata;
 
@@ -33,6 +34,8 @@ pub struct Terms {
     /// The client that it is sent for: no client takes all slots from others. Requests that name
     /// none count as those of one client.
     pub client: Holder,
+    /// The key by which the policy `hash` picks the backend; `None`: a least loaded one.
+    pub key: Option<HashKey>,
     /// Receives the spans of its attempts; `None` for subscribers of `tracing`.
     pub tracer: Option<Arc<dyn Tracer>>,
 }
@@ -80,6 +83,21 @@ impl Terms {
     #[must_use]
     pub fn on_behalf_of(mut self, client: Holder) -> Self {
         self.client = client;
+        self
+    }
+
+    /// Sends the request to the backend of this key, in a cluster with the policy `hash`.
+    ///
+    /// ```
+    /// use plimsoll::client::Terms;
+    /// use plimsoll::core::pick::HashKey;
+    ///
+    /// let terms = Terms::default().with_key(HashKey::of(b"user 17"));
+    /// # assert!(terms.key.is_some());
+    /// ```
+    #[must_use]
+    pub fn with_key(mut self, key: HashKey) -> Self {
+        self.key = Some(key);
         self
     }
 

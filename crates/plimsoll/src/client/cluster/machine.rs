@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use plimsoll_core::health::State;
-use plimsoll_core::queue::{Queue, SeatState, Served};
+use plimsoll_core::pick::HashKey;
+use plimsoll_core::queue::{Queue, SeatState, Served, Wanted};
 use plimsoll_core::retry::hedge::Hedge;
 use plimsoll_core::retry::{Budget, Waiting};
 use plimsoll_core::slots::{Holder, Holders, Slots};
@@ -84,6 +85,8 @@ pub(crate) struct Kind {
     pub(crate) operation: Operation,
     /// The client of the request.
     pub(crate) client: Holder,
+    /// The key of the request, for the policy `hash`.
+    pub(crate) key: Option<HashKey>,
 }
 
 impl Kind {
@@ -248,7 +251,7 @@ impl Machine {
         if tried.is_empty() && self.is_behind(now, at, holders) {
             return Found::Wait(self.config.requests, at);
         }
-        let found = self.pick(now, at, holders, tried);
+        let found = self.pick(now, at, kind, tried);
         if let Found::NoBackend = found {
             self.not_sent(now, kind);
         }
@@ -268,11 +271,12 @@ impl Machine {
         self.throttle.on_outcome_of(now, criticality, operation, taken.outcome);
     }
 
-    pub(super) fn pick(&mut self, now: Timestamp, at: usize, holders: Holders, tried: &[BackendId]) -> Found {
+    pub(super) fn pick(&mut self, now: Timestamp, at: usize, kind: Kind, tried: &[BackendId]) -> Found {
+        let holders = kind.holders();
         if !self.may_take(now, holders) {
             return Found::Wait(self.config.requests, at);
         }
-        let picked = self.balancer.pick_at(now, &mut self.rng, at, tried);
+        let picked = self.balancer.pick_for(now, &mut self.rng, at, tried, kind.key);
         if self.balancer.has_queries() {
             self.driver.notify_one();
         }
@@ -493,7 +497,7 @@ impl Machine {
             }
         }
         for (endpoint, _) in wanted.into_iter().zip(kept).filter(|(_, kept)| !kept) {
-            let id = self.balancer.add(now, endpoint.weight, &mut observe);
+            let id = self.balancer.add_as(now, Backend::identity(&endpoint), endpoint.weight, &mut observe);
             self.balancer.set_locality(now, id, place_of(&endpoint));
             if self.membership.is_drained(endpoint.address) {
                 self.balancer.drain(now, id, &mut observe);
@@ -624,7 +628,8 @@ impl Machine {
                 let (free, has_none) = (self.free_slots(), self.has_no_backend());
                 let (balancer, rng, slots) = (&mut self.balancer, &mut self.rng, &self.slots);
                 let may_take = |holders| has_none || slots.may_take(now, holders, free);
-                let served = self.queues[at].serve(may_take, |tried| balancer.pick_at(now, rng, at, tried));
+                let pick = |wanted: &Wanted| balancer.pick_for(now, rng, at, &wanted.tried, wanted.key);
+                let served = self.queues[at].serve(may_take, pick);
                 let Some(Served { call, hand, holders }) = served else { break };
                 match hand {
                     SeatState::Backend(_) => self.slots.take(holders),

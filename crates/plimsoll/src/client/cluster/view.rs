@@ -1,7 +1,7 @@
 //! A cluster at one moment: everything that its metrics and pages show.
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::pick::{HashPicks, PolicyKind};
 
 use super::Cluster;
 use super::again::Restraint;
@@ -45,6 +45,8 @@ pub struct ClusterSummary {
     pub localities: Vec<LocalityView>,
     /// The counters since the cluster was created.
     pub counts: ClusterCounts,
+    /// Picks under the policy `hash`, by the place of the backend in the order of the key.
+    pub hash_picks: HashPicks,
     /// The state of the throttle and of the retry budget.
     pub restraint: Restraint,
     /// The probes; `None` while they are off.
@@ -101,6 +103,7 @@ impl Cluster {
             waiting: machine.waiting(),
             localities: machine.localities(at),
             counts: machine.counts.clone(),
+            hash_picks: machine.balancer.hash_picks(),
             restraint: machine.restraint(at),
             probes: machine.probes(),
         }

@@ -7,7 +7,7 @@
 
 use std::task::{Context, Poll, Waker};
 
-use plimsoll_core::queue::{SeatState, Ticket};
+use plimsoll_core::queue::{SeatState, Ticket, Wanted};
 use plimsoll_core::{BackendId, Timestamp, throttle};
 
 use super::Shared;
@@ -57,7 +57,7 @@ impl Shared {
         let mut machine = self.machine.lock();
         machine.slots.on_arrival(now, kind.holders());
         match machine.route(now, kind.criticality) {
-            Some(at) => machine.pick(now, at, kind.holders(), &[]),
+            Some(at) => machine.pick(now, at, kind, &[]),
             None => Found::NoRoom,
         }
     }
@@ -160,7 +160,7 @@ impl Wait<'_> {
             machine.counts.waited += 1;
         }
         if comes_again || !machine.is_behind(now, self.at, self.kind.holders()) {
-            let turn = match machine.pick(now, self.at, self.kind.holders(), self.tried) {
+            let turn = match machine.pick(now, self.at, self.kind, self.tried) {
                 Found::Backend(id, requests) => Some(Ok((id, requests))),
                 Found::NoBackend => Some(Err(NoTurn::NoBackend)),
                 Found::Wait(..) | Found::Held(_) | Found::NoRoom => None,
@@ -177,7 +177,8 @@ impl Wait<'_> {
             Some(ticket) => machine.queues[self.at].rejoin(ticket, cx.waker().clone()),
             None => {
                 let (holders, call) = (self.kind.holders(), cx.waker().clone());
-                self.ticket = Some(machine.queues[self.at].join(holders, self.tried.to_vec(), call));
+                let wanted = Wanted { tried: self.tried.to_vec(), key: self.kind.key };
+                self.ticket = Some(machine.queues[self.at].join(holders, wanted, call));
             }
         }
         machine.preempt(now, news);

@@ -150,7 +150,7 @@ pub(super) fn send<B: RequestBody>(
         let is_grpc = grpc::is_grpc(request.headers());
         let said = terms.metadata.unwrap_or_else(|| Metadata::read(request.headers()));
         let criticality = terms.criticality.or(said.criticality).unwrap_or_default();
-        let kind = Kind { criticality, operation: cluster.operation(&request), client: terms.client };
+        let kind = Kind { criticality, operation: cluster.operation(&request), client: terms.client, key: terms.key };
         let left = said.timeout.map_or(left, |timeout| timeout.min(left));
         if let Some(batch) = &terms.batch {
             // Boxed, because few are, and it would make the future of every request larger.
