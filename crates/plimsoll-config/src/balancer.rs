@@ -8,7 +8,7 @@ use std::time::Duration;
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::batch::{BatchConfig, Target};
 use plimsoll_core::health::{BackoffConfig, OutlierConfig, SlowStartConfig};
-use plimsoll_core::pick::{PrequalConfig, ProbeRule, ProbeSource, WeightedConfig};
+use plimsoll_core::pick::{HashConfig, LoadBound, PrequalConfig, ProbeRule, ProbeSource, WeightedConfig};
 use plimsoll_core::retry::hedge::HedgeConfig;
 use plimsoll_core::spill::SpillConfig;
 use plimsoll_core::subset::Algorithm;
@@ -126,6 +126,22 @@ impl Table for PrequalConfig {
     }
 }
 
+impl Table for HashConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.switch_as("bound", &mut self.bound, LOAD_BOUND);
+    }
+}
+
+/// The bound on loads under the policy `hash`.
+pub const LOAD_BOUND: Format<LoadBound> = Format {
+    read: |v| {
+        let range = LoadBound::RANGE;
+        let help = format!("write a number from {} to {}, such as 1.25, or \"off\"", range.start(), range.end());
+        number(v).and_then(LoadBound::new).ok_or_else(|| Flaw::new("is not a bound on loads", help))
+    },
+    print: |bound| format!("{:?}", bound.as_f64()),
+};
+
 impl Table for HedgeConfig {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.value("quantile", &mut self.quantile);
@@ -167,6 +183,7 @@ impl Table for BalancerConfig {
         visitor.table("slow_start", &mut self.slow_start);
         visitor.table("weighted", &mut self.weighted);
         visitor.table("prequal", &mut self.prequal);
+        visitor.table("hash", &mut self.hash);
         visitor.table("backoff", &mut self.backoff);
     }
 }

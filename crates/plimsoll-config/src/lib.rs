@@ -32,7 +32,7 @@ mod unknown;
 mod value;
 mod variants;
 
-pub use balancer::check_balancer;
+pub use balancer::{LOAD_BOUND, check_balancer};
 pub use check::Checker;
 pub use codec::{Choice, Codec, Format, List, Optional, OrOff, Own, SpanOrOff};
 pub use flat::{Entry, flat};

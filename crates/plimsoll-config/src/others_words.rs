@@ -87,7 +87,7 @@ pub(crate) const NOTES: &[(&[&str], &str, &str)] = &[
     (
         &["sticky", "stick_table", "cookie", "affinity", "session_affinity", "persistence", "hash_key"],
         "max_active_requests",
-        "remove it: Plimsoll has no session affinity, so any backend of a cluster may get any request",
+        "write policy = \"hash\" here, and [clusters.NAME.hash] with key = [\"cookie:session\"], or [clusters.NAME.hash.sticky]",
     ),
     (
         &["retries", "max_retries", "num_retries"],

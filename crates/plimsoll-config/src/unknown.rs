@@ -134,7 +134,7 @@ mod tests {
             (
                 "sticky",
                 &CLUSTER,
-                "remove it: Plimsoll has no session affinity, so any backend of a cluster may get any request",
+                "write policy = \"hash\" here, and [clusters.NAME.hash] with key = [\"cookie:session\"], or [clusters.NAME.hash.sticky]",
             ),
             (
                 "rewrite",

@@ -34,6 +34,7 @@ use crate::request_body::RequestBody;
 use crate::route::RouteTable;
 use crate::route::changes::response_rules;
 use crate::route::destination::{Destination, Target};
+use crate::route::keys::Keys;
 use crate::route::redirect::Redirect;
 use crate::route::routes::Routes;
 use crate::trace::Traces;
@@ -271,7 +272,8 @@ impl Serving {
         let client = clients.get(cluster)?.clone();
         let batch = batch.map(|batch| batch.gate.clone());
         let degrade = Degrade::new(common.config, route, listener.claims.only_customer_header(), common.stale);
-        Some(Target::new(client, route, &listener.claims, common.inbound.get(cluster).cloned(), batch, degrade))
+        let keys = common.config.clusters().get(cluster).and_then(Keys::new);
+        Some(Target::new(client, route, &listener.claims, common.inbound.get(cluster).cloned(), batch, degrade, keys))
     }
 }
 

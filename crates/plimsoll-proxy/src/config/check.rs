@@ -462,6 +462,7 @@ impl Rules<'_> {
             self.report(format!("{path}.ping_timeout"), reason, "add ping_interval = \"30s\", or remove it");
         }
         cluster.check_localities(&path, is_name, &mut self.checker);
+        cluster.check_hash(&path, &mut self.checker);
         self.times(&path, cluster);
         check_balancer(&mut self.checker, &path, &mut cluster.balancer);
         self.health(&format!("{path}.health"), cluster);

@@ -18,6 +18,7 @@ use plimsoll_wire::proxy_protocol::Version;
 use super::address::Backend;
 use super::discovery::Discovery;
 use super::dns_name::Resolver;
+use super::hash::{HashKeys, HashTable};
 use super::health::{Health, HealthTable};
 use super::inbound::Inbound;
 use super::load_reports::LoadReporting;
@@ -82,6 +83,8 @@ pub struct Cluster {
     pub ping_timeout: Option<Duration>,
     /// How the machine balances: its policy, health rules and limits.
     pub balancer: BalancerConfig,
+    /// The keys of requests under the policy `hash`.
+    pub hash_keys: HashKeys,
     /// How backends are checked.
     pub health: Health,
     /// The load reports of the backends.
@@ -162,6 +165,7 @@ const NAMES_ASKED: Effect = Effect::Applied(
 );
 const PROBES_BEGIN: Effect = Effect::Applied("at once; health states stay");
 const NEXT_CHECK: Effect = Effect::Applied("from the next check on; health states stay");
+const KEYS_MOVE: Effect = Effect::Applied("from the next request on; another key moves clients to other backends");
 const PREQUAL_LEARNS: Effect = Effect::Applied("from the next request on; policy prequal learns from the start");
 
 impl Table for Cluster {
@@ -202,6 +206,8 @@ impl Table for Cluster {
         visitor.table(("slow_start", NEXT_REQUEST), &mut balancer.slow_start);
         visitor.table(("weighted", NEXT_REQUEST), &mut balancer.weighted);
         visitor.table(("prequal", PREQUAL_LEARNS), &mut PrequalTable(&mut balancer.prequal));
+        let mut hash = HashTable { hash: &mut balancer.hash, keys: &mut self.hash_keys };
+        visitor.table(("hash", KEYS_MOVE), &mut hash);
         visitor.table(("backoff", NEXT_REQUEST), &mut balancer.backoff);
     }
 }

@@ -53,6 +53,8 @@ const VALUES: &[&str] = &[
     "{ other = \"7\" }",
     "\"https\"",
     "\"host\"",
+    "[\"path\"]",
+    "\"strict\"",
 ];
 
 /// `examples/all-options.toml` with its comments that are settings as settings.

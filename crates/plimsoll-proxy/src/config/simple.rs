@@ -12,6 +12,7 @@ use plimsoll_core::pick::PolicyKind;
 use super::address::{Backend, BackendAddress};
 use super::check::at_arguments;
 use super::cluster::Cluster;
+use super::hash::HashKeys;
 use super::listener::Listener;
 use super::raw::RawConfig;
 use super::route::Route;
@@ -75,6 +76,9 @@ impl Config {
         raw.threads = simple.threads.unwrap_or(raw.threads);
         cluster.requests.protocol = simple.protocol.unwrap_or(cluster.requests.protocol);
         cluster.balancer.policy = simple.policy.unwrap_or(cluster.balancer.policy);
+        if cluster.balancer.policy == PolicyKind::Hash {
+            cluster.hash_keys = HashKeys::by_address();
+        }
         raw.routes.push(Route { cluster: Some(CLUSTER.to_owned()), ..Route::default() });
         raw.clusters.insert(CLUSTER.to_owned(), cluster);
         Self::build("command line", Path::new(""), Read { root: raw, places: Places::default(), problems }).map_err(

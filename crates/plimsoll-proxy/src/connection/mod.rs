@@ -8,6 +8,7 @@ pub(crate) mod interim;
 pub(crate) mod permits;
 pub(crate) mod time_limits;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -85,6 +86,12 @@ impl Connection {
     pub(crate) fn holder(&self, headers: &HeaderMap) -> Holder {
         let named = self.marks.client(&self.limits.forwarding, headers);
         named.map_or(self.holder, holders::of_address)
+    }
+
+    /// The address of the client of a request with these fields: behind a trusted proxy, the client
+    /// that the proxy names.
+    pub(crate) fn client_address(&self, headers: &HeaderMap) -> IpAddr {
+        self.marks.client(&self.limits.forwarding, headers).unwrap_or(self.peer.address.ip())
     }
 
     /// Ends for a reason that is not its own; counted, and said once.

@@ -181,6 +181,7 @@ async fn by_cluster(
     }
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
+    let keyed = target.keyed(&request, || connection.client_address(request.headers()));
     // By the request as it came: a client cannot hide its customer by naming that field in
     // `Connection`.
     let holder = target.customer_holder(customer.as_deref());
@@ -226,6 +227,7 @@ async fn by_cluster(
         permit.sent();
     }
     let tracer = active.trace.clone().map(|trace| trace as Arc<dyn Tracer>);
+    let client = (client, keyed.as_ref().and_then(|keyed| keyed.key));
     let answer = match target.send(request, informational, metadata, client, tracer, &mut case.failed).await {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             if let Some(entry) = &mut active.entry {
@@ -252,10 +254,15 @@ async fn by_cluster(
         Ok(response) => {
             remember(connection, &response, is_grpc, case);
             let answer = pass_on(connection, response, is_grpc && http2, active);
-            match fallback {
+            let mut answer = match fallback {
                 Some(fallback) => proper(answer, is_get, fallback, connection, active),
                 None => answer,
+            };
+            // After the answer was kept for other clients.
+            if !is_grpc {
+                target.mark_response(keyed, connection.peer.tls.is_some(), &mut answer);
             }
+            answer
         }
         Err(error) => {
             if let (Some(permit), true) = (&mut active.permit, error.nothing_sent()) {

@@ -1,5 +1,6 @@
 //! Where a route leads, on one thread: to a cluster, or to an end.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use http::{HeaderMap, Request, Response};
 use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms, Tracer};
 use plimsoll::server::Customer;
 use plimsoll::server::admission::{Assessment, Facts, Permit};
+use plimsoll_core::pick::HashKey;
 use plimsoll_core::request_limit::Over;
 use plimsoll_core::slots::Holder;
 use plimsoll_core::throttle::ThrottlePolicy;
@@ -26,6 +28,7 @@ use crate::request_body::RequestBody;
 use crate::route::changes::Changes;
 use crate::route::header_rules::HeaderRules;
 use crate::route::holders;
+use crate::route::keys::{Keyed, Keys};
 use crate::route::redirect::Redirect;
 
 /// Where a route leads.
@@ -79,6 +82,8 @@ pub(crate) struct Target {
     batch: Option<Batch>,
     /// Its backends get paths that servers read in different ways.
     takes_ambiguous_paths: bool,
+    /// The keys of its requests; `None` unless its policy reads them.
+    keys: Option<Box<Keys>>,
     /// Answers in place of errors.
     pub(crate) degrade: Option<Degrade>,
     /// Changes to paths and fields; most routes have none.
@@ -101,6 +106,7 @@ impl Target {
         inbound: Option<Arc<Inbound>>,
         batch: Option<Batch>,
         degrade: Option<Degrade>,
+        keys: Option<Keys>,
     ) -> Self {
         let rules = classify::Rules::new(claims, route);
         let settings = client.cluster().config();
@@ -118,6 +124,7 @@ impl Target {
             client,
             batch,
             takes_ambiguous_paths: route.ambiguous_paths,
+            keys: keys.map(Box::new),
             degrade,
             changes: Changes::new(route),
             request_timeout: route.request_timeout,
@@ -191,6 +198,19 @@ impl Target {
         self.changes.as_ref()?.response.as_ref()
     }
 
+    /// The key of a request as it came, where one is read. Boxed, because few are, and the future of
+    /// every request would hold it.
+    pub(crate) fn keyed<B>(&self, request: &Request<B>, client: impl Fn() -> IpAddr) -> Option<Box<Keyed>> {
+        self.keys.as_ref().map(|keys| Box::new(keys.of(request, client)))
+    }
+
+    /// Gives the client of a request its cookie, if it needs one.
+    pub(crate) fn mark_response<B>(&self, keyed: Option<Box<Keyed>>, is_tls: bool, response: &mut Response<B>) {
+        if let (Some(keys), Some(keyed)) = (&self.keys, keyed) {
+            keys.mark(*keyed, is_tls, response);
+        }
+    }
+
     /// The route, in words.
     pub(crate) fn route(&self) -> &Arc<str> {
         &self.route
@@ -228,14 +248,14 @@ impl Target {
         request: Request<RequestBody>,
         informational: Option<Informational>,
         metadata: Option<Metadata>,
-        client: Holder,
+        (client, key): (Holder, Option<HashKey>),
         tracer: Option<Arc<dyn Tracer>>,
         failed: &'a mut Vec<FailedAttempt>,
     ) -> impl Future<Output = Result<Response<client::ResponseBody>, client::Error>> + Send + 'a {
         let mut terms = Terms::default();
         (terms.timeout, terms.informational, terms.metadata) = (self.request_timeout, informational, metadata);
         terms.batch.clone_from(&self.batch);
-        (terms.client, terms.tracer) = (client, tracer);
+        (terms.client, terms.key, terms.tracer) = (client, key, tracer);
         self.client.send_telling(request, terms, failed)
     }
 }

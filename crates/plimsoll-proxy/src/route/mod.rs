@@ -39,6 +39,7 @@ mod fields;
 pub(crate) mod header_rules;
 pub(crate) mod holders;
 pub(crate) mod host;
+pub(crate) mod keys;
 mod path_rewrite;
 pub(crate) mod redirect;
 pub(crate) mod routes;
