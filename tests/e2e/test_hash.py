@@ -1,16 +1,14 @@
 """The policy `hash`: equal keys at the same backend, in every proxy, and beside HAProxy with the same task."""
 
-import asyncio
 import itertools
 import pathlib
 import random
+import threading
 from collections import Counter
-
-import pytest
 
 from harness import http2
 from harness.fleet import Backend, Fleet, Proxy
-from harness.http1 import Connection, Message
+from harness.http1 import Connection, Handler, Message
 from harness.process import Process, find_program, free_port, wait_until
 
 BY_USER = 'policy = "hash"\n[clusters.main.hash]\nkey = ["header:x-user"]\n'
@@ -40,9 +38,9 @@ def proxy_to(fleet: Fleet, backends: list[Backend], cluster: str = BY_USER) -> P
     return proxy
 
 
-def haproxy(fleet: Fleet, backends: list[Backend], path: pathlib.Path) -> int:
+def haproxy(fleet: Fleet, addresses: list[str], path: pathlib.Path, check: str = "") -> int:
     port = free_port()
-    servers = "\n".join(f"    server s{i} {it.address} check inter 200ms fall 1 rise 1" for i, it in enumerate(backends))
+    servers = "\n".join(f"    server s{i} {address} {check}" for i, address in enumerate(addresses))
     path.write_text(f"""
 global
     nbthread 1
@@ -63,7 +61,6 @@ listen main
     process = Process("haproxy", [find_program("haproxy"), "-db", "-f", str(path)], fleet.directory)
     fleet.processes.append(process)
     process.wait_for_port(port)
-    wait_until("HAProxy finds its servers", lambda: len(set(homes(port).values())) == len(backends))
     return port
 
 
@@ -78,7 +75,8 @@ def test_two_proxies_agree_and_only_keys_of_a_dead_backend_move(fleet: Fleet, tm
     first = proxy_to(fleet, backends)
     # Another order in the file, as of another machine.
     second = proxy_to(fleet, backends[::-1])
-    peer = haproxy(fleet, backends, tmp_path / "haproxy.cfg")
+    addresses = [backend.address for backend in backends]
+    peer = haproxy(fleet, addresses, tmp_path / "haproxy.cfg", "check inter 200ms fall 1 rise 1")
     before, of_peer = homes(first.port), homes(peer)
     assert homes(first.port) == before == homes(second.port)
     shares = Counter(before.values())
@@ -95,7 +93,8 @@ def test_two_proxies_agree_and_only_keys_of_a_dead_backend_move(fleet: Fleet, tm
 
     wait_until("HAProxy knows", lambda: leaver.address not in homes(peer).values())
     peers_own, peers_others = moved(of_peer, homes(peer), leaver.address)
-    assert len(peers_own | peers_others) >= len(peers_own) > 0
+    print(f"moved: {len(own)} of the leaver and {len(others)} others; HAProxy: {len(peers_own)} and {len(peers_others)}")
+    assert peers_own and not peers_others
     # Six backends of 128 points each, 400 users: a share of 1/6 with a deviation of 2.4%. Five deviations: 3e-7.
     assert 0.05 < len(own) / len(USERS) < 0.29
 
@@ -108,51 +107,62 @@ def test_two_proxies_agree_and_only_keys_of_a_dead_backend_move(fleet: Fleet, tm
     assert picks["first"] > 0 and picks["moved"] >= len(own) and picks["unkeyed"] == 0, picks
 
 
-async def zipf_load(port: int, seed: int, requests: int, concurrency: int) -> Counter[str]:
-    """Requests of users by Zipf's law, so many at a time: who answered them."""
-    rng = random.Random(seed)
-    users = rng.choices(range(1, 301), weights=[1 / rank for rank in range(1, 301)], k=requests)
-    served: Counter[str] = Counter()
-    queue = iter(users)
+class Holding:
+    """Servers that hold every request until `release`, and count those that they hold."""
 
-    async def client() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for user in queue:
-            writer.write(f"GET / HTTP/1.1\r\nhost: site.example\r\nx-user: user-{user}\r\n\r\n".encode())
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
-            assert " 200 " in head[0], head
-            fields = dict(line.split(": ", 1) for line in head[1:] if line)
-            await reader.readexactly(int(fields.get("content-length", 0)))
-            served[fields["x-backend"]] += 1
-        writer.close()
+    def __init__(self, fleet: Fleet, count: int):
+        self.held: Counter[str] = Counter()
+        self.released = threading.Event()
+        self.addresses = [fleet.origin(self.handler(f"origin-{i}")) for i in range(count)]
 
-    await asyncio.gather(*(client() for _ in range(concurrency)))
-    return served
+    def handler(self, name: str) -> Handler:
+        def handle(connection: Connection, request: Message) -> None:
+            del request
+            self.held[name] += 1
+            self.released.wait(60)
+            connection.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+        return handle
+
+    def release(self) -> None:
+        self.released.set()
 
 
-@pytest.mark.alone
+def peak(servers: Holding, port: int, users: list[int]) -> int:
+    """The most requests at one server, while one request of each of these users is in flight."""
+    servers.held.clear()
+    servers.released.clear()
+    clients = []
+    for count, user in enumerate(users, 1):
+        client = Connection.to(port, timeout=60)
+        client.send(f"GET / HTTP/1.1\r\nhost: site.example\r\nx-user: user-{user}\r\n\r\n")
+        wait_until("it is held", lambda count=count: servers.held.total() == count)
+        clients.append(client)
+    held = servers.held.copy()
+    servers.release()
+    for client in clients:
+        assert client.read_response().status == 200
+        client.close()
+    return max(held.values())
+
+
 def test_hot_keys_load_no_backend_beyond_the_bound_as_with_haproxy(fleet: Fleet, tmp_path: pathlib.Path) -> None:
-    """80 requests at a time of a fixed duration, so shares of requests are shares of the load. The first user has 16% of the requests,
-    1.3 times the share of one of eight backends, and others share its backend. Seed 7. With 80 at a time the bound is ⌈12.5⌉ = 13 requests,
-    1.3 times the mean; the tolerance is for a busy machine that delays answers.
+    """Users by Zipf's law, the first with 16% of the requests: 1.3 times the share of one of eight backends, and others share its backend.
+    Seed 7. Of 80 requests in flight a backend may have ⌈1.25 · 10⌉ = 13.
     """
-    backends = [fleet.backend("--wait", "fixed:40ms") for _ in range(8)]
-    bounded = proxy_to(fleet, backends)
-    unbounded = proxy_to(fleet, backends, BY_USER + 'bound = "off"\n')
-    peer = haproxy(fleet, backends, tmp_path / "haproxy.cfg")
-
-    def peak(port: int) -> float:
-        served = asyncio.run(zipf_load(port, seed=7, requests=4_000, concurrency=80))
-        assert sum(served.values()) == 4_000
-        return max(served.values()) / (4_000 / len(backends))
-
-    peaks = {"bound 1.25": peak(bounded.port), "off": peak(unbounded.port), "HAProxy": peak(peer)}
+    servers = Holding(fleet, 8)
+    users = random.Random(7).choices(range(1, 301), weights=[1 / rank for rank in range(1, 301)], k=80)
+    bounded = fleet.proxy(servers.addresses, cluster=BY_USER)
+    unbounded = fleet.proxy(servers.addresses, cluster=BY_USER + 'bound = "off"\n')
+    for proxy in (bounded, unbounded):
+        proxy.admin.wait_for_healthy(8)
+    balanced = haproxy(fleet, servers.addresses, tmp_path / "haproxy.cfg")
+    peaks = {name: peak(servers, port, users) for name, port in (("1.25", bounded.port), ("off", unbounded.port), ("HAProxy", balanced))}
     print(peaks)
-    assert peaks["bound 1.25"] <= 1.36, peaks
-    assert peaks["off"] > 1.5, peaks
-    assert peaks["bound 1.25"] < peaks["HAProxy"] + 0.1, peaks
+    assert peaks["1.25"] <= 13 < peaks["off"], peaks
+    assert peaks["HAProxy"] <= 14, peaks
     assert bounded.admin.metric("plimsoll_hash_picks_total", place="overflow") > 0
-    assert unbounded.admin.metric("plimsoll_hash_picks_total", place="overflow") == 0
+    assert unbounded.admin.metric("plimsoll_hash_picks_total", place="first") == 80
 
 
 def test_cookie_brings_its_client_back_over_both_protocols(fleet: Fleet) -> None:
@@ -182,7 +192,7 @@ def test_cookie_brings_its_client_back_over_both_protocols(fleet: Fleet) -> None
                 assert (other.get("x-backend"), other.get("set-cookie")) == (home, None), pair
     with http2.Connection.to(first.port) as client:
         new = client.fetch(1, http2.request())
-        assert new.get("set-cookie", ).startswith("shop="), new.fields
+        assert (new.get("set-cookie") or "").startswith("shop="), new.fields
 
 
 def test_shared_response_gets_no_cookie(fleet: Fleet) -> None:

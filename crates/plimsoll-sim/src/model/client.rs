@@ -82,7 +82,7 @@ impl Client {
         }
         for backend in wanted {
             let Err(place) = self.members.binary_search_by_key(&backend, |(member, _)| *member) else { continue };
-            let id = self.balancer.add(now, weights[backend as usize], &mut self.changes);
+            let id = self.balancer.add_as(now, backend.into(), weights[backend as usize], &mut self.changes);
             if self.by_slot.len() <= id.slot() {
                 self.by_slot.resize(id.slot() + 1, 0);
             }

@@ -10,6 +10,7 @@ pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod cost;
 pub(crate) mod gated;
+pub(crate) mod keys;
 pub(crate) mod network;
 pub(crate) mod processor;
 pub(crate) mod request;

@@ -43,6 +43,8 @@ pub(crate) struct Request {
     pub(crate) reached: Timestamp,
     /// CPU-seconds at speed 1.
     pub(crate) cost: f64,
+    /// The number of its key.
+    pub(crate) key: Option<u32>,
     /// Requests in flight that it found at the backend.
     pub(crate) found: u32,
     /// The measured part of the run in which it arrived.
@@ -75,6 +77,7 @@ impl Request {
             granted: false,
             reached: now,
             cost,
+            key: None,
             found: 0,
             window,
             offers: 0,

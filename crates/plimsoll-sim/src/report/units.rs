@@ -81,12 +81,15 @@ const UNITS: [(&str, &[&str]); 17] = [
             "published_most_rank",
             "inactive_share",
             "probing_share",
+            "overflow_share",
+            "stray_share",
         ],
     ),
     (
         "ratio",
         &[
             "max_over_mean",
+            "peak_over_mean",
             "max_over_min",
             "requests_max_over_mean",
             "requests_max_over_min",

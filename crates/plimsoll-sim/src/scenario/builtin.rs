@@ -19,6 +19,7 @@ const FILES: &[(&str, &str)] = files![
     "policy-in-flight",
     "local-rates",
     "inference-servers",
+    "hash-bounded",
     "flow-control",
     "unhealthy",
     "sinkhole",

@@ -102,6 +102,8 @@ impl Table for Requests {
         visitor.value("queue_timeout", &mut self.queue_timeout);
         visitor.value_as("abandoned", &mut self.abandoned, ABANDONED);
         visitor.value("probe_timeout", &mut self.probe_timeout);
+        visitor.optional("keys", &mut self.keys);
+        visitor.value("popularity", &mut self.popularity);
     }
 }
 

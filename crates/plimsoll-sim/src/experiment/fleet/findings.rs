@@ -32,7 +32,7 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
         let groups = group_names(plan, arm);
         for window in &windows {
             let prefix = window.prefix(&arm.name);
-            names.extend(METRICS.iter().map(|(name, _)| format!("{prefix}.{name}")));
+            names.extend(metrics(plan).map(|(name, _)| format!("{prefix}.{name}")));
             for group in &groups {
                 names.extend(OF_GROUP.iter().map(|(name, _)| format!("{prefix}.{name}.{group}")));
             }
@@ -70,6 +70,18 @@ const METRICS: [(&str, Metric); 22] = [
     ("answered_per_second", |tally| Some(share(tally, Ending::Answered)? * tally.arrived as f64 / tally.seconds)),
 ];
 
+/// Metrics of plans whose requests have keys.
+const OF_KEYS: [(&str, Metric); 3] = [
+    ("peak_over_mean", |tally| (tally.keyed.peak > 0.0).then_some(tally.keyed.peak)),
+    ("overflow_share", |tally| ratio(tally.keyed.overflow as f64, tally.keyed.picks as f64)),
+    ("stray_share", |tally| ratio(tally.keyed.strays as f64, tally.keyed.picks as f64)),
+];
+
+/// The metrics of a plan but those of groups.
+fn metrics(plan: &Plan) -> impl Iterator<Item = (&'static str, Metric)> {
+    METRICS.into_iter().chain(OF_KEYS.into_iter().filter(|_| plan.requests.keys.is_some()))
+}
+
 /// Given the group of each backend, and a group.
 type OfGroup = fn(&Tally, &[u32], u32) -> Option<f64>;
 
@@ -89,7 +101,7 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
         let names = group_names(plan, of.arm);
         for (window, tally) in windows.iter().zip(&of.tallies) {
             let prefix = window.prefix(&of.arm.name);
-            for (name, metric) in METRICS {
+            for (name, metric) in metrics(plan) {
                 findings.metric(format!("{prefix}.{name}"), metric(tally));
             }
             for (group, name) in (0_u32..).zip(&names) {

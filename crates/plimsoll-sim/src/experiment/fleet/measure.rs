@@ -11,6 +11,7 @@ use plimsoll_core::Timestamp;
 
 use crate::experiment::windows::Window;
 use crate::model::backend::Used;
+use crate::model::keys::KeyCounts;
 
 /// Outside every window.
 pub(super) const UNMEASURED: u16 = u16::MAX;
@@ -39,6 +40,8 @@ pub(super) struct Tally {
     pub(super) ended: [u64; 5],
     pub(super) offers: u64,
     pub(super) probes: u64,
+    /// Picks with a key.
+    pub(super) keyed: KeyCounts,
     /// Microseconds from arrival to answer or time-out.
     pub(super) latency: Histogram<u64>,
     /// The same of each group, by the last backend of a request.
@@ -61,6 +64,7 @@ impl Tally {
             ended: [0; 5],
             offers: 0,
             probes: 0,
+            keyed: KeyCounts::default(),
             latency: Histogram::new_with_bounds(1, longest, 3).expect("an hour of microseconds to three digits"),
             latency_by_group: Vec::new(),
             longest: 0,
@@ -74,6 +78,7 @@ impl Tally {
         self.arrived += other.arrived;
         self.offers += other.offers;
         self.probes += other.probes;
+        self.keyed.add(&other.keyed);
         for (sum, count) in self.ended.iter_mut().zip(other.ended) {
             *sum += count;
         }
@@ -150,6 +155,13 @@ impl Measure {
         if let Some(tally) = self.tallies.get_mut(usize::from(window)) {
             tally.offers += 1;
             tally.probes += u64::from(probes);
+        }
+    }
+
+    /// Counts a pick with a key.
+    pub(super) fn picked(&mut self, window: u16, counts: &KeyCounts) {
+        if let Some(tally) = self.tallies.get_mut(usize::from(window)) {
+            tally.keyed.add(counts);
         }
     }
 

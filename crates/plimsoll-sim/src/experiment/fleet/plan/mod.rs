@@ -173,6 +173,10 @@ pub struct Requests {
     pub abandoned: Abandoned,
     /// After this time a probe's answer is of no use any more.
     pub probe_timeout: Duration,
+    /// Number of different keys; `None`: requests have no key.
+    pub keys: Option<NonZeroU32>,
+    /// The popularity of keys.
+    pub popularity: Skew,
 }
 
 impl Requests {
@@ -194,6 +198,8 @@ impl Default for Requests {
             queue_timeout: Self::DEFAULT_QUEUE_TIMEOUT,
             abandoned: Abandoned::default(),
             probe_timeout: Self::DEFAULT_PROBE_TIMEOUT,
+            keys: None,
+            popularity: Skew::Even,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::model::antagonist::Neighbours;
 use crate::model::arena::Arena;
 use crate::model::backend::{Backend, Build};
 use crate::model::client::Client;
+use crate::model::keys::Keys;
 use crate::model::network::Carrier;
 
 /// Users of a closed loop without think time start within this span, and not all at once.
@@ -45,6 +46,7 @@ impl<'p> World<'p> {
             notes: Slab::default(),
             clients: Vec::new(),
             costs: plan.cost.sampler(),
+            keys: None,
             backends: Vec::new(),
             weights: Vec::new(),
             source: SourceState::Complete,
@@ -59,6 +61,11 @@ impl<'p> World<'p> {
         };
         for group in 0..world.script.initial {
             world.add_backends(group);
+        }
+        if let Some(count) = plan.requests.keys {
+            let mut stream = world.arena.stream("popularity");
+            let popularity = plan.requests.popularity.factors(count.get() as usize, &mut stream);
+            world.keys = Some(Keys::new(&popularity, world.arena.stream("keys")));
         }
         world.add_first_clients();
         world.assign();

@@ -39,6 +39,7 @@ use crate::model::arena::{self, Arena};
 use crate::model::backend::Backend;
 use crate::model::client::Client;
 use crate::model::cost::Sampler;
+use crate::model::keys::Keys;
 use crate::model::network::Carrier;
 use crate::model::request::Request;
 
@@ -127,6 +128,8 @@ pub(super) struct World<'p> {
     notes: Slab<Note>,
     clients: Vec<Client>,
     costs: Sampler,
+    /// `None` while requests have no key.
+    keys: Option<Keys>,
     backends: Vec<Backend>,
     weights: Vec<Weight>,
     source: SourceState,

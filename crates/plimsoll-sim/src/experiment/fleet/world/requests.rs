@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use plimsoll_core::health::State;
 use plimsoll_core::retry::{Advice, Attempt, Failure, Repeat};
-use plimsoll_core::{Completion, Operation, Outcome, Pick, Timestamp};
+use plimsoll_core::{BackendId, Completion, Operation, Outcome, Pick, Timestamp};
 
 use super::{Event, World};
 use crate::experiment::fleet::measure::Ending;
 use crate::experiment::fleet::plan::{Abandoned, Arrivals, Conduct, Failures};
 use crate::kernel::NEVER;
 use crate::model::backend::{Message, Reception};
+use crate::model::keys::{KeyCounts, Keys, LEAST_MEAN};
 use crate::model::request::{MAX_OFFERS, Reply, Request};
 use crate::model::retries::Next;
 
@@ -31,6 +33,7 @@ impl World<'_> {
         let cost = self.arena.sources[client as usize].cost(&self.costs) + self.plan.overhead.as_secs_f64();
         let window = self.measure.current;
         let request = self.requests.insert(Request::new(self.arena.now, client, cost, window));
+        self.requests[request].key = self.keys.as_mut().map(Keys::draw);
         self.open += 1;
         self.clients[client as usize].retrier.begin(self.arena.now);
         self.measure.arrived(window);
@@ -46,10 +49,10 @@ impl World<'_> {
     fn offer(&mut self, number: u32) -> bool {
         let request = &mut self.requests[number];
         let client = &mut self.clients[request.client as usize];
-        let pick = match request.tried() {
-            [] => client.balancer.pick(self.arena.now, &mut client.rng),
-            tried => client.balancer.pick_except(self.arena.now, &mut client.rng, tried),
-        };
+        let (now, key) = (self.arena.now, request.key.map(Keys::key));
+        let overflow = client.balancer.hash_picks().overflow;
+        let pick = client.balancer.pick_for(now, &mut client.rng, 0, request.tried(), key);
+        let is_overflow = client.balancer.hash_picks().overflow > overflow;
         match pick {
             Pick::Backend(id) if request.tried().contains(&id) => {
                 // Only backends that it was offered to are left. One more round would not help.
@@ -66,16 +69,39 @@ impl World<'_> {
                 request.picked = self.arena.now;
                 request.queued = NEVER;
                 request.granted = false;
-                let (window, of) = (request.window, request.client);
+                let (window, of, key) = (request.window, request.client, request.key);
                 request.away = self.carrier.send(&mut self.arena, Event::Reach(number));
                 let probes = self.send_probes(of);
                 self.measure.offered(window, probes);
+                if let Some(key) = key {
+                    self.count_keyed(window, of, id, key, is_overflow);
+                }
             }
             Pick::Wait(_) if request.queued == NEVER => self.enqueue(number),
             Pick::Wait(_) => return false,
             Pick::NoBackend => self.end_request(number, Ending::NoBackend),
         }
         true
+    }
+
+    /// Counts a pick of a request with a key.
+    fn count_keyed(&mut self, window: u16, client: u32, id: BackendId, key: u32, is_overflow: bool) {
+        let Some(keys) = &mut self.keys else { return };
+        let client = &self.clients[client as usize];
+        let known = client.balancer.snapshot(self.arena.now);
+        let healthy = || known.iter().filter(|backend| backend.state == State::Healthy);
+        let total: u32 = healthy().map(|backend| backend.active).sum();
+        let mean = f64::from(total) / healthy().count() as f64;
+        let active = known.iter().find(|backend| backend.id == id).map_or(0, |backend| backend.active);
+        let is_usable = |former: u32| client.id(former).is_some_and(|id| healthy().any(|backend| backend.id == id));
+        let is_stray = !is_overflow && keys.picked(key, client.backend(id), is_usable);
+        let counts = KeyCounts {
+            picks: 1,
+            overflow: is_overflow.into(),
+            strays: is_stray.into(),
+            peak: if mean >= LEAST_MEAN { f64::from(active) / mean } else { 0.0 },
+        };
+        self.measure.picked(window, &counts);
     }
 
     fn enqueue(&mut self, number: u32) {
