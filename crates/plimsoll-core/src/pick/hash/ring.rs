@@ -3,14 +3,15 @@
 //! Each backend has points at pseudorandom positions in [0, 2⁶⁴). The order of a key begins at the
 //! first point at or after it, and goes on from point to point.
 //!
-//! The circle is cut into equal buckets, at least one for each point. A bucket lists its points in
+//! The circle is cut into equal buckets, at least one for two points. A bucket lists its points in
 //! order. Positions are random, so a lookup reads about two entries with any number of points. A
-//! new point enters one short list. The obvious way, one sorted array with a binary search, was
+//! new point enters one short list. Most points lie in memory in the order of the ring (*packed*),
+//! so that a walk reads few cache lines. The obvious way, one sorted array with a binary search, was
 //! rejected. With ten thousand backends a lookup reads twenty entries all over the memory, and each
 //! new backend moves megabytes while requests wait.
 //!
-//! Only a growth of the table touches all points. It happens when a backend is added, in amortised
-//! constant time per point, and never in a lookup.
+//! Growing and packing touch all points. They happen when a backend is added, in amortised constant
+//! time per point, and never in a lookup.
 
 use alloc::vec::Vec;
 
@@ -18,6 +19,10 @@ const NIL: u32 = u32::MAX;
 
 /// Buckets of the smallest table.
 const MIN_BUCKETS: usize = 64;
+/// Most points per bucket, on average.
+const MAX_LOAD: usize = 2;
+/// Part of the points that need not be packed: one in so many.
+const UNPACKED: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Point {
@@ -36,11 +41,13 @@ pub(super) struct Ring {
     /// First of the free entries of `points`.
     free: u32,
     len: usize,
+    /// Points that were added since all were packed.
+    unpacked: usize,
 }
 
 impl Default for Ring {
     fn default() -> Self {
-        Self { buckets: alloc::vec![NIL; MIN_BUCKETS], points: Vec::new(), free: NIL, len: 0 }
+        Self { buckets: alloc::vec![NIL; MIN_BUCKETS], points: Vec::new(), free: NIL, len: 0, unpacked: 0 }
     }
 }
 
@@ -57,8 +64,9 @@ impl Ring {
 
     /// Adds a point of the backend in `slot`.
     pub(super) fn insert(&mut self, position: u64, slot: u32) {
-        if self.len == self.buckets.len() {
-            self.grow();
+        let is_full = self.len == MAX_LOAD * self.buckets.len();
+        if is_full || UNPACKED * self.unpacked > self.len.max(MIN_BUCKETS) {
+            self.pack(if is_full { 2 * self.buckets.len() } else { self.buckets.len() });
         }
         let point = Point { position, slot, next: NIL };
         let index = match self.points.get_mut(self.free as usize) {
@@ -74,6 +82,7 @@ impl Ring {
         };
         self.link(index);
         self.len += 1;
+        self.unpacked += 1;
     }
 
     /// Removes the point of `slot` at this position, if there is one.
@@ -132,17 +141,25 @@ impl Ring {
         }
     }
 
-    /// Doubles the number of buckets.
-    fn grow(&mut self) {
-        let former = core::mem::take(&mut self.buckets);
-        self.buckets = alloc::vec![NIL; 2 * former.len()];
-        for mut index in former {
+    /// Puts the points into the order of the ring, in this number of buckets.
+    fn pack(&mut self, buckets: usize) {
+        let mut packed: Vec<Point> = Vec::with_capacity(self.len);
+        for mut index in core::mem::replace(&mut self.buckets, alloc::vec![NIL; buckets]) {
             while let Some(point) = self.points.get(index as usize) {
-                let next = point.next;
-                self.link(index);
-                index = next;
+                packed.push(Point { next: NIL, ..*point });
+                index = point.next;
             }
         }
+        let mut last = None;
+        for index in 0..packed.len() {
+            let bucket = self.bucket_of(packed[index].position);
+            match last {
+                Some(last) if last == bucket => packed[index - 1].next = index as u32,
+                _ => self.buckets[bucket] = index as u32,
+            }
+            last = Some(bucket);
+        }
+        (self.points, self.free, self.unpacked) = (packed, NIL, 0);
     }
 }
 
@@ -157,16 +174,16 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The reference is a sorted set. Positions are multiples of 2⁵⁹, so that buckets share
+        /// The reference is a sorted set. Few positions are possible, so that buckets share
         /// points and positions tie.
         #[test]
         fn walk_agrees_with_a_sorted_set(
-            steps in prop::collection::vec((0_u64..32, 0_u32..6, prop::bool::weighted(0.7)), 1..400),
+            steps in prop::collection::vec((0_u64..64, 0_u32..12, prop::bool::weighted(0.8)), 1..600),
             from in prop::collection::vec(any::<u64>(), 4),
         ) {
             let (mut ring, mut set) = (Ring::default(), BTreeSet::new());
             for (position, slot, is_new) in steps {
-                let position = position << 59 | u64::from(slot % 2) << 20;
+                let position = position << 58 | u64::from(slot % 2) << 20;
                 if is_new && set.insert((position, slot)) {
                     ring.insert(position, slot);
                 } else if !is_new {
@@ -189,6 +206,7 @@ mod tests {
             (0..100).for_each(|i| ring.insert((round * 100 + i) << 50, 0));
             (0..100).for_each(|i| ring.remove((round * 100 + i) << 50, 0));
         }
-        assert_eq!((ring.len(), ring.points.len()), (0, 100));
+        assert_eq!(ring.len(), 0);
+        assert!(ring.points.len() <= 100, "{}", ring.points.len());
     }
 }
