@@ -14,6 +14,7 @@ use plimsoll::discover::{Census, Freshness, MergeCounts, OverrideChange};
 use plimsoll::probe::{Counts, ResponderCounts};
 use plimsoll_core::admit::Quota;
 use plimsoll_core::health::{Reason, State as Health};
+use plimsoll_core::pick::HashPicks;
 use plimsoll_core::probe::Path;
 use plimsoll_core::shedding::{Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::{Loads, Signal};
@@ -133,6 +134,7 @@ pub(crate) fn fleet() -> Still {
         name: name.into(),
         snapshot: LocalitySnapshot { locality, standing, requests },
     };
+    view.summary.hash_picks = Some(HashPicks { unkeyed: 31, first: 32, moved: 33, overflow: 34 });
     view.summary.localities = vec![
         locality(
             "near",

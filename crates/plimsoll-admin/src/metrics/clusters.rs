@@ -8,7 +8,7 @@ use crate::snapshot::InboundSnapshot;
 use crate::view::SpreadView;
 use plimsoll::client::{ClusterSummary, NoRetryReason};
 use plimsoll::discover::{Census, Freshness, OverrideKind};
-use plimsoll_core::pick::{HashPicks, PolicyKind};
+use plimsoll_core::pick::HashPicks;
 use plimsoll_core::shedding::{Summary, Verdict};
 use plimsoll_core::signal::Signal;
 use plimsoll_core::{Criticality, LocalitySnapshot, Rejection};
@@ -236,8 +236,7 @@ pub(super) static CLUSTERS: &[Metric] = &[
         help: "Picks of a cluster with policy `hash` by the place in the order of the key: first, moved (all before it unusable), overflow, unkeyed",
         fill: |s, out| {
             clusters(s, |c| {
-                if c.policy == PolicyKind::Hash {
-                    let HashPicks { first, moved, overflow, unkeyed } = c.hash_picks;
+                if let Some(HashPicks { first, moved, overflow, unkeyed }) = c.hash_picks {
                     let places = [("first", first), ("moved", moved), ("overflow", overflow), ("unkeyed", unkeyed)];
                     places.into_iter().for_each(|(place, count)| out.count(&[&c.name, place], count));
                 }

@@ -45,8 +45,8 @@ pub struct ClusterSummary {
     pub localities: Vec<LocalityView>,
     /// The counters since the cluster was created.
     pub counts: ClusterCounts,
-    /// Picks under the policy `hash`, by the place of the backend in the order of the key.
-    pub hash_picks: HashPicks,
+    /// Picks by the place of the backend in the order of the key; `None` unless the policy is `hash`.
+    pub hash_picks: Option<HashPicks>,
     /// The state of the throttle and of the retry budget.
     pub restraint: Restraint,
     /// The probes; `None` while they are off.
@@ -103,7 +103,7 @@ impl Cluster {
             waiting: machine.waiting(),
             localities: machine.localities(at),
             counts: machine.counts.clone(),
-            hash_picks: machine.balancer.hash_picks(),
+            hash_picks: (machine.config.balancer.policy == PolicyKind::Hash).then(|| machine.balancer.hash_picks()),
             restraint: machine.restraint(at),
             probes: machine.probes(),
         }
