@@ -300,8 +300,7 @@ fn simulator_takes_every_backend_from_the_core() {
         BTreeSet::from([(requests, "request.backend = client.backend(id);"), (requests, "request.id = id;"),])
     );
     for (asked, file) in [
-        ("balancer.pick(", requests),
-        ("balancer.pick_except(", requests),
+        ("balancer.pick_for(", requests),
         ("balancer.poll_probe(", "experiment/fleet/world/upkeep.rs"),
         ("subset::order(", "experiment/fleet/world/build.rs"),
         (".order(", "experiment/fleet/world/build.rs"),

@@ -82,7 +82,7 @@ impl LoadBound {
     /// `times` the share; `None` outside [`LoadBound::RANGE`].
     #[must_use]
     pub fn new(times: f64) -> Option<Self> {
-        Self::RANGE.contains(&times).then(|| Self { thousandths: (times * 1000.0 + 0.5) as u16 })
+        Self::RANGE.contains(&times).then_some(Self { thousandths: (times * 1000.0 + 0.5) as u16 })
     }
 
     /// The bound as a multiple.
