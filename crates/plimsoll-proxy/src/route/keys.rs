@@ -104,7 +104,7 @@ fn key_of(value: &[u8]) -> Option<HashKey> {
 }
 
 fn key_of_address(address: IpAddr) -> HashKey {
-    match network(address) {
+    match client_network(address) {
         IpAddr::V4(address) => HashKey::of(&address.octets()),
         IpAddr::V6(address) => HashKey::of(&address.octets()),
     }
