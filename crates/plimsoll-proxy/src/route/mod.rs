@@ -28,7 +28,7 @@
 //! and `/api/x`, not for `/apis`. Paths are compared byte for byte; the listener brings them into
 //! their normal form first (`config::normalise`).
 //!
-//! A lookup allocates nothing, unless it comes to a route with conditions on fields ([`fields`]). It
+//! A lookup allocates nothing, unless it comes to a route with conditions on fields (`fields`). It
 //! costs one hash of the host per label and one of the path per segment, but never of more bytes
 //! than the longest path of the table has, so that a long path cannot make it slow.
 
