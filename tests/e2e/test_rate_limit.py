@@ -105,6 +105,7 @@ def test_as_many_requests_pass_at_once_as_through_nginx_and_haproxy(fleet: Fleet
             assert BURST <= count <= BURST + RATE * seconds + 1, (name, source, count, seconds)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("peer", ["plimsoll", "nginx"])
 def test_rate_is_kept_over_seconds_as_through_nginx(fleet: Fleet, peer: str) -> None:
     proxy = plimsoll(fleet)
@@ -116,7 +117,8 @@ def test_rate_is_kept_over_seconds_as_through_nginx(fleet: Fleet, peer: str) -> 
             assert status in (200, 429)
             count += status == 200
     expected = BURST + RATE * (time.monotonic() - begun)
-    assert abs(count - expected) <= 2, (count, expected)
+    # Three tokens are earned in 0.3 s: the client may be late by that on a busy machine.
+    assert abs(count - expected) <= 3, (count, expected)
 
 
 def test_refused_request_names_limit_and_time_in_http_and_grpc(fleet: Fleet) -> None:
