@@ -19,6 +19,7 @@
 //! - [`shedding`] keeps the shedding report: an account of shed requests, with a verdict.
 //! - [`spill`] assigns requests to localities.
 //! - [`batch`] limits the batch requests at backends, and selects the next of the others.
+//! - [`split`] selects the version that serves a request, and [`canary`] compares the versions.
 //! - [`queue`] selects the waiting request that gets the next slot.
 //! - [`quota`] shares the limit of a customer among the tasks of a fleet.
 //! - [`request_limit`] limits the requests per second of each customer.
@@ -48,6 +49,7 @@ extern crate alloc;
 pub mod admit;
 mod balancer;
 pub mod batch;
+pub mod canary;
 pub mod classify;
 mod criticality;
 pub mod debt;
@@ -77,6 +79,7 @@ pub mod signal;
 pub mod slots;
 mod speed;
 pub mod spill;
+pub mod split;
 pub mod spread;
 pub mod subset;
 pub mod throttle;

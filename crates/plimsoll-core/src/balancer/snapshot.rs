@@ -54,6 +54,12 @@ impl Balancer {
         self.members.census.healthy
     }
 
+    /// Whether a backend is healthy, or new and not known to be unreachable.
+    #[must_use]
+    pub fn can_serve(&self) -> bool {
+        self.members.census.healthy + self.members.census.connecting > 0
+    }
+
     /// One backend; `None` if it was removed.
     #[must_use]
     pub fn snapshot_of(&self, now: Timestamp, id: BackendId) -> Option<BackendSnapshot> {
