@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::experiment::{fleet, probes, quota, shedding, spill, tiers};
+use crate::experiment::{fleet, probes, quota, rollout, shedding, spill, tiers};
 use crate::findings::{Figure, Findings, Level, Merge};
 use crate::scenario::{Check, EXTREMES, Experiment, Scenario};
 
@@ -152,6 +152,7 @@ impl std::error::Error for RunError {}
 pub fn run(scenario: &Scenario, threads: NonZeroUsize, progress: Progress<'_>) -> Result<Summary, RunError> {
     let all = run_each(&scenario.seeds, threads, progress, |seed, progress| match &scenario.experiment {
         Experiment::Fleet(plan) => fleet::run(plan, seed, progress),
+        Experiment::Rollout(plan) => rollout::run(plan, seed, progress),
         Experiment::Shedding(plan) => shedding::run(plan, seed, progress),
         Experiment::Probes(plan) => probes::run(plan, seed, progress),
         Experiment::Quota(plan) => quota::run(plan, seed, progress),
@@ -488,6 +489,7 @@ mod tests {
                 Experiment::Tiers(plan) => tiers::metric_names(plan),
                 Experiment::Subset(_) | Experiment::Worked(_) => unreachable!("no time passes in them"),
                 Experiment::Probes(_) => unreachable!("clients always probe"),
+                Experiment::Rollout(_) => unreachable!("requests always come"),
             };
             for metric in metrics.iter().filter(|name| !is_of_nothing(name)) {
                 let error = run(&with(metric), threads(1), &|_| {}).unwrap_err();

@@ -4,6 +4,7 @@ pub(crate) mod counts;
 pub mod fleet;
 pub mod probes;
 pub mod quota;
+pub mod rollout;
 pub mod shedding;
 pub mod spill;
 pub mod subset;

@@ -4,6 +4,8 @@
 //! phase, so rows of one phase stand together, each column has one unit, and all else is left to
 //! the list of all metrics.
 
+use std::time::Duration;
+
 use super::page::short;
 use super::units::unit;
 use crate::experiment::windows::{Window, windows};
@@ -81,6 +83,11 @@ pub fn overview(scenario: &Scenario, summary: &Summary) -> Option<Table> {
             let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
             Some(by_phase(summary, arms, &windows(&[], plan.warmup, plan.duration), &of_probes(plan)))
         }
+        Experiment::Rollout(plan) => {
+            let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
+            // One run is one window, however long.
+            Some(by_phase(summary, arms, &windows(&[], Duration::ZERO, Duration::from_secs(1)), &of_rollout()))
+        }
         Experiment::Subset(plan) => Some(of_subset(summary, plan)),
         Experiment::Worked(_) => None,
     }
@@ -94,6 +101,16 @@ fn of_fleet(plan: &fleet::Plan) -> Vec<Column> {
         Column::new("errors", "error_share", Shown::Percent),
         Column::new("CPU", "cpu", Shown::Percent),
         Column::new("CPU max/mean", "max_over_mean", Shown::Number),
+    ]
+}
+
+fn of_rollout() -> Vec<Column> {
+    vec![
+        Column::new("right", "right_share", Shown::Percent),
+        Column::new("requests", "requests", Shown::Number),
+        Column::new("CPU", "cpu_difference", Shown::Percent),
+        Column::new("errors", "errors_difference", Shown::Percent),
+        Column::new("median", "latency_difference", Shown::Percent),
     ]
 }
 

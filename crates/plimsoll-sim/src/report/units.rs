@@ -83,6 +83,10 @@ const UNITS: [(&str, &[&str]); 17] = [
             "probing_share",
             "overflow_share",
             "stray_share",
+            "right_share",
+            "cpu_difference",
+            "errors_difference",
+            "latency_difference",
         ],
     ),
     (

@@ -80,6 +80,7 @@ const FILES: &[(&str, &str)] = files![
     "lame-duck-notice",
     "inactive-10000",
     "udp-blocked",
+    "canary-verdict",
     "worked-examples",
     "what-if-zone-count",
     "what-if-zone-loss",

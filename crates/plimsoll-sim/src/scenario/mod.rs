@@ -20,6 +20,7 @@ mod fleet_check;
 mod probes;
 mod quota;
 mod quota_check;
+mod rollout;
 mod shedding;
 mod shedding_check;
 mod spill;
@@ -40,6 +41,7 @@ pub use checks::{Check, EXTREMES};
 use crate::experiment::fleet::Plan as FleetPlan;
 use crate::experiment::probes::Plan as ProbesPlan;
 use crate::experiment::quota::Plan as QuotaPlan;
+use crate::experiment::rollout::Plan as RolloutPlan;
 use crate::experiment::shedding::Plan as SheddingPlan;
 use crate::experiment::spill::Plan as SpillPlan;
 use crate::experiment::subset::Plan as SubsetPlan;
@@ -48,6 +50,7 @@ use crate::experiment::worked::Plan as WorkedPlan;
 use fleet::FleetFile;
 use probes::ProbesFile;
 use quota::QuotaFile;
+use rollout::RolloutFile;
 use shedding::SheddingFile;
 use spill::SpillFile;
 use subset::SubsetFile;
@@ -88,6 +91,8 @@ pub enum Experiment {
     Probes(Box<ProbesPlan>),
     /// Customers with limits over all tasks of a fleet.
     Quota(Box<QuotaPlan>),
+    /// A canary beside the main version.
+    Rollout(Box<RolloutPlan>),
     /// Clients that choose among localities.
     Spill(Box<SpillPlan>),
     /// Who connects to whom, under several algorithms.
@@ -106,6 +111,7 @@ enum Kind {
     Shedding,
     Probes,
     Quota,
+    Rollout,
     Spill,
     Subset,
     Tiers,
@@ -113,11 +119,12 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [(&'static str, Self); 8] = [
+    const ALL: [(&'static str, Self); 9] = [
         ("fleet", Self::Fleet),
         ("shedding", Self::Shedding),
         ("probes", Self::Probes),
         ("quota", Self::Quota),
+        ("rollout", Self::Rollout),
         ("spill", Self::Spill),
         ("subset", Self::Subset),
         ("tiers", Self::Tiers),
@@ -211,6 +218,7 @@ impl Experiment {
             Self::Shedding(plan) => crate::experiment::shedding::metric_names(plan),
             Self::Probes(plan) => crate::experiment::probes::metric_names(plan),
             Self::Quota(plan) => crate::experiment::quota::metric_names(plan),
+            Self::Rollout(plan) => crate::experiment::rollout::metric_names(plan),
             Self::Spill(plan) => crate::experiment::spill::metric_names(plan),
             Self::Subset(plan) => plan.metrics(),
             Self::Tiers(plan) => crate::experiment::tiers::metric_names(plan),
@@ -244,6 +252,7 @@ impl Scenario {
             Kind::Shedding => File::<SheddingFile>::parse(source_name, text),
             Kind::Probes => File::<ProbesFile>::parse(source_name, text),
             Kind::Quota => File::<QuotaFile>::parse(source_name, text),
+            Kind::Rollout => File::<RolloutFile>::parse(source_name, text),
             Kind::Spill => File::<SpillFile>::parse(source_name, text),
             Kind::Subset => File::<SubsetFile>::parse(source_name, text),
             Kind::Tiers => File::<TiersFile>::parse(source_name, text),
