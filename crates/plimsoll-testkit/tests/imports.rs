@@ -175,7 +175,7 @@ fn naming(folder: &str, words: &[&str]) -> Vec<String> {
 /// thread pools.
 const ABSENT_FROM_SIM: &[&str] = &["tokio", "mio", "hyper", "h2", "tonic", "axum", "async-io", "smol", "rayon"];
 /// All packages that the core is built from.
-const CORE_IS_MADE_OF: &[&str] = &["hashbrown", "plimsoll-core", "rand_core", "rand_pcg", "twox-hash"];
+const CORE_IS_MADE_OF: &[&str] = &["hashbrown", "libm", "plimsoll-core", "rand_core", "rand_pcg", "twox-hash"];
 
 #[test]
 fn core_and_simulator_depend_on_no_runtime() {

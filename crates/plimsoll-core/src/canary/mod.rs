@@ -59,10 +59,10 @@
 //! n = (6.5 ÷ m)² · σ² · (1 + 1/k)
 //! ```
 //!
-//! requests of the canary are enough for each metric, and for all four in 19 of 20 rollouts ([`requests_until_verdict`]), and at least 33 slots. For CPU, σ²
-//! is the squared coefficient of variation. For errors it is p·(1 − p). For a quantile p it is
-//! p·(1 − p) ÷ (q·f(q))², with f the density of latencies: 1.9 at the median of exponential
-//! latencies, 4.7 at the 99th percentile.
+//! requests of the canary are enough for each metric ([`requests_until_verdict`]), and for all four
+//! in 19 of 20 rollouts; and at least 33 slots. For CPU, σ² is the squared coefficient of variation.
+//! For errors it is p·(1 − p). For a quantile p it is p·(1 − p) ÷ (q·f(q))², with f the density of
+//! latencies: 1.9 at the median of exponential latencies, 4.7 at the 99th percentile.
 //!
 //! # Heavy tails
 //! The cost of one request counts up to [`CAP`] times the mean so far. Without a cap, one request of
