@@ -35,6 +35,7 @@ use crate::page;
 use crate::readiness::Readiness;
 use crate::shedding::{SheddingView, Windows};
 use crate::snapshot::ClusterSnapshot;
+use crate::split::{MirrorSnapshot, SplitView};
 use crate::view::{BackendView, BatchView, ClusterView, SwitchedView};
 
 /// The media type of metrics, as the format asks for it.
@@ -175,6 +176,18 @@ async fn batch(State(fleet): State<Shared>, form: Form) -> Response {
     let listeners = fleet.snapshot().listeners;
     let listeners = listeners.iter().filter_map(|each| Some(BatchView::of(&each.name, each.batch.as_ref()?)));
     form.json(&Batches { listeners: listeners.collect() })
+}
+
+#[derive(Serialize)]
+struct Splits<'s> {
+    splits: Vec<SplitView<'s>>,
+    mirrors: &'s [MirrorSnapshot],
+}
+
+async fn splits(State(fleet): State<Shared>, form: Form) -> Response {
+    let snapshot = fleet.snapshot();
+    let splits = snapshot.splits.iter().map(SplitView::of).collect();
+    form.json(&Splits { splits, mirrors: &snapshot.mirrors })
 }
 
 #[derive(Serialize)]

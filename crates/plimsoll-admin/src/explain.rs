@@ -116,6 +116,8 @@ pub struct Explanation {
     pub route: Option<String>,
     /// Where that leads.
     pub cluster: Option<String>,
+    /// Its side, if its route splits requests over clusters.
+    pub split: Option<SplitExplained>,
     /// How critical it is.
     pub criticality: Option<CriticalityExplained>,
     /// Whose it is.
@@ -139,6 +141,23 @@ pub struct Explanation {
     pub backend: Option<SocketAddr>,
     /// The locality that this backend is in now; `None` where its cluster has none, or it is gone.
     pub locality: Option<String>,
+}
+
+/// The side of a split that served a request, and the comparison now.
+#[derive(Clone, Debug, Serialize)]
+pub struct SplitExplained {
+    /// `main` or `canary`.
+    pub side: &'static str,
+    /// The share of requests that this side is to get, in [0, 1].
+    pub share: f64,
+    /// What keeps a user on one side; `None` for nothing.
+    pub by: Option<String>,
+    /// The verdict on this canary; of the main version, on the first canary.
+    pub verdict: &'static str,
+    /// The differences that decided, in words; empty while nothing is known.
+    pub difference: String,
+    /// Estimate of the requests of the canary that an undecided verdict still needs.
+    pub needed_requests: Option<u64>,
 }
 
 /// How critical a request is, and why.

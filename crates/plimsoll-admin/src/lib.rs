@@ -17,6 +17,7 @@
 //! | `GET /api/v1/clusters/{name}` | one of them |
 //! | `GET /api/v1/clusters/{name}/backends` | its backends: state and reason, load, latency, counts; `?state=`, `?sort=`, `?limit=`, `?offset=` |
 //! | `GET /api/v1/batch` | what waits at listeners for batch work, and how much is at backends |
+//! | `GET /api/v1/splits` | splits and mirrors of routes: the verdict on each canary, the fate of copies |
 //! | `GET /api/v1/throttling` | the shedding report: a verdict, and the load of one window |
 //! | `GET /api/v1/explain` | what became of the latest requests, and why |
 //! | `GET /api/v1/explain/{id}` | what became of the requests with this id |
@@ -58,6 +59,7 @@ mod round;
 mod serve;
 mod shedding;
 mod snapshot;
+mod split;
 mod tap;
 mod view;
 
@@ -85,7 +87,7 @@ pub use control::{
 pub use discovery::{Changes, DiscoveryView, Known, LastError, Overrides, Unserved};
 pub use explain::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
-    QuotaExplained, Remembered, RequestLimitExplained, Wanted,
+    QuotaExplained, Remembered, RequestLimitExplained, SplitExplained, Wanted,
 };
 pub use fleet::{BackendOrder, Fleet, Missing, Obeyed, Refused};
 pub use live::{
@@ -103,6 +105,7 @@ pub use snapshot::{
     BatchSnapshot, ClusterSnapshot, EtcdSnapshot, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot,
     PressureSnapshot, StaleSnapshot, TracesSnapshot,
 };
+pub use split::{MirrorSnapshot, SideSnapshot, SplitSnapshot};
 pub use tap::{Tap, Tapped};
 pub use view::{
     BackendView, BatchView, ClusterView, LocalityView, OverrideShown, SpreadView, StateCounts, SwitchedView,

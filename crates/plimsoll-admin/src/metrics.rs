@@ -14,6 +14,7 @@ pub(crate) mod figures;
 mod listeners;
 mod probes;
 mod process;
+mod splits;
 pub(crate) mod text;
 
 use std::array;
@@ -153,13 +154,14 @@ impl Samples<'_> {
 }
 
 /// Goes through the metrics of all tables.
-type Metrics = Flatten<array::IntoIter<&'static [Metric], 7>>;
+type Metrics = Flatten<array::IntoIter<&'static [Metric], 8>>;
 
 /// All metrics: first where requests come in, then where they go, then the process.
 fn metrics() -> Metrics {
     [
         listeners::LISTENERS,
         batch::BATCH,
+        splits::SPLITS,
         clusters::CLUSTERS,
         probes::PROBES,
         config::CONFIG,

@@ -13,6 +13,8 @@ use plimsoll_core::admit::AdmissionConfig;
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
 
+use crate::split::{MirrorSnapshot, SplitSnapshot};
+
 /// A whole fleet, with this of each cluster.
 #[derive(Clone, Debug)]
 pub struct FleetSnapshot<C = ClusterSnapshot> {
@@ -20,6 +22,10 @@ pub struct FleetSnapshot<C = ClusterSnapshot> {
     pub clusters: Vec<C>,
     /// Where its requests come in.
     pub listeners: Vec<ListenerSnapshot>,
+    /// The splits of its routes.
+    pub splits: Vec<SplitSnapshot>,
+    /// The mirrors of its routes.
+    pub mirrors: Vec<MirrorSnapshot>,
     /// Configurations that came into force after the first.
     pub reloads_taken: u64,
     /// Configurations that were refused.
@@ -45,6 +51,8 @@ impl<C> Default for FleetSnapshot<C> {
         Self {
             clusters: Vec::new(),
             listeners: Vec::new(),
+            splits: Vec::new(),
+            mirrors: Vec::new(),
             reloads_taken: 0,
             reloads_refused: 0,
             last_reload: None,
@@ -74,9 +82,12 @@ impl<C> FleetSnapshot<C> {
             ..
         } = self;
         let (pressure, stale_answers) = (self.pressure, self.stale_answers);
+        let (splits, mirrors) = (self.splits, self.mirrors);
         FleetSnapshot {
             clusters,
             listeners,
+            splits,
+            mirrors,
             reloads_taken,
             reloads_refused,
             last_reload,

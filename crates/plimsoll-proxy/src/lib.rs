@@ -19,6 +19,7 @@
 //!   its activity, `time_limits`, `permits`, and its `end_reason`.
 //! - [`route`] finds the destination of a request: a cluster, or an answer of the configuration
 //!   (`fixed`).
+//! - [`split`] counts and compares the versions of a route, `mirror` counts copies of requests.
 //! - `request_body` streams to a backend; `batch` is a listener of batch work.
 //! - `classify` decides criticality and quotas; `inbound` is the gate before a process; `degrade`
 //!   answers in place of errors.
@@ -45,6 +46,7 @@ mod http2;
 mod inbound;
 mod limits;
 mod listener;
+mod mirror;
 mod neighbours;
 mod peer;
 mod phase;
@@ -57,6 +59,7 @@ mod request;
 mod request_body;
 pub mod route;
 mod sockets;
+pub mod split;
 mod state;
 mod trace;
 mod worker;
@@ -65,6 +68,7 @@ pub use batch::BatchListenerView;
 pub use degrade::StaleView;
 pub use fleet::EtcdView;
 pub use inbound::InboundView;
+pub use mirror::MirrorView;
 pub use plimsoll_discover::file::Watch as FileWatch;
 pub use pressure::PressureView;
 pub use printable::printable;

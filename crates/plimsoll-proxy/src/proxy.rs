@@ -34,11 +34,13 @@ use crate::degrade::StaleView;
 use crate::explain::{Explain, Explanation, Tap};
 use crate::fleet::EtcdView;
 use crate::inbound::{Inbound, InboundView};
+use crate::mirror::MirrorView;
 use crate::neighbours;
 use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
 use crate::probes::{Answers, Handover};
 use crate::sockets::{self, Bound, Sharing, Sockets};
+use crate::split::SplitView;
 use crate::state::{self, SavedList, Saver, StateDir};
 use crate::trace::{Traces, TracesView};
 use crate::worker::{Order, Worker};
@@ -525,6 +527,18 @@ impl Proxy {
     #[must_use]
     pub fn request_limits(&self) -> Vec<(Box<str>, &'static str, u64)> {
         self.running.lock().request_limits.counts()
+    }
+
+    /// The splits of routes, by route.
+    #[must_use]
+    pub fn splits(&self) -> Vec<SplitView> {
+        self.running.lock().splits.views()
+    }
+
+    /// The mirrors of routes, by route.
+    #[must_use]
+    pub fn mirrors(&self) -> Vec<MirrorView> {
+        self.running.lock().mirrors.views()
     }
 
     /// What became of the latest requests that were refused, failed or were tried again, and of some of the others; the latest

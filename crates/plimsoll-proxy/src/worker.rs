@@ -29,14 +29,18 @@ use crate::limits::Limits;
 use crate::listener::accept::{self, Door};
 use crate::listener::turns::Turns;
 use crate::listener::{ListenerState, Shared};
+use crate::mirror::Mirrors;
 use crate::phase::{CLOSE_GRACE, Life, Phase};
 use crate::request_body::RequestBody;
 use crate::route::RouteTable;
 use crate::route::changes::response_rules;
 use crate::route::destination::{Destination, Target};
 use crate::route::keys::Keys;
+use crate::route::mirror::Mirror;
 use crate::route::redirect::Redirect;
 use crate::route::routes::Routes;
+use crate::route::split::{SideOf, Sides};
+use crate::split::Splits;
 use crate::trace::Traces;
 
 /// All that a worker has to serve.
@@ -45,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) clusters: HashMap<String, Cluster>,
     /// The gates of those clusters that have one.
     pub(crate) inbound: HashMap<String, Arc<Inbound>>,
+    pub(crate) splits: Splits,
+    pub(crate) mirrors: Mirrors,
     /// Answers that may be given again in place of errors.
     pub(crate) stale: Arc<Store>,
     pub(crate) listeners: Vec<ListenerPlan>,
@@ -130,6 +136,8 @@ struct Serving {
 struct Common<'p> {
     config: &'p Config,
     inbound: &'p HashMap<String, Arc<Inbound>>,
+    splits: &'p Splits,
+    mirrors: &'p Mirrors,
     stale: &'p Arc<Store>,
     access_log: &'p AccessLog,
     traces: &'p Traces,
@@ -183,7 +191,8 @@ impl Serving {
     }
 
     fn serve(&mut self, plan: Plan) {
-        let Plan { config, clusters, inbound, stale, listeners, access_log, traces, explain, done } = plan;
+        let Plan { config, clusters, inbound, splits, mirrors, stale, listeners, access_log, traces, explain, done } =
+            plan;
         self.clients.retain(|name, client| clusters.get(name) == Some(client.cluster()));
         for (name, cluster) in clusters {
             self.clients.entry(name).or_insert_with(|| Client::new(&cluster));
@@ -192,6 +201,8 @@ impl Serving {
         let common = Common {
             config: &config,
             inbound: &inbound,
+            splits: &splits,
+            mirrors: &mirrors,
             stale: &stale,
             access_log: &access_log,
             traces: &traces,
@@ -246,6 +257,7 @@ impl Serving {
         let table = RouteTable::new(common.config.routes_of(&listener.name).filter_map(|route| {
             let destination = match route.leads() {
                 Leads::Cluster(name) => Destination::Cluster(Arc::new(self.target(common, listener, route, name)?)),
+                Leads::Split(_) => Destination::Split(self.sides(common, listener, route)?),
                 Leads::Answer(answer) => {
                     Destination::Answer(FixedAnswer::new(common.config, answer), response_rules(route))
                 }
@@ -257,6 +269,16 @@ impl Serving {
             Some((route, Arc::new(destination)))
         }));
         Routes::new(table, &listener.claims)
+    }
+
+    fn sides(&self, common: &Common<'_>, listener: &ListenerPlan, route: &config::Route) -> Option<Sides> {
+        let live = common.splits.of(route)?;
+        let side = |(side, cluster): (usize, &str)| {
+            let mut target = self.target(common, listener, route, cluster)?;
+            target.side = Some(Box::new(SideOf { live: Arc::clone(live), side }));
+            Some((Arc::new(target), self.clients.get(cluster)?.cluster().clone()))
+        };
+        Some(Sides::new(live, route.clusters().enumerate().map(side).collect::<Option<_>>()?))
     }
 
     /// `None` for a cluster that does not exist; a config names no such.
@@ -273,7 +295,13 @@ impl Serving {
         let batch = batch.map(|batch| batch.gate.clone());
         let degrade = Degrade::new(common.config, route, listener.claims.only_customer_header(), common.stale);
         let keys = common.config.clusters().get(cluster).and_then(Keys::new);
-        Some(Target::new(client, route, &listener.claims, common.inbound.get(cluster).cloned(), batch, degrade, keys))
+        let inbound = common.inbound.get(cluster).cloned();
+        let mut target = Target::new(client, route, &listener.claims, inbound, batch, degrade, keys);
+        target.mirror = common.mirrors.of(route).and_then(|live| {
+            let client = self.clients.get(&live.settings().cluster)?.clone();
+            Some(Box::new(Mirror::new(live, client, route.request_timeout)))
+        });
+        Some(target)
     }
 }
 

@@ -113,8 +113,8 @@ const LIBRARY: &[(&str, &[&str])] = &[
 const PROXY: &[(&str, &[&str])] = &[
     ("proxy", &[
         "access_log", "batch", "classify", "config", "degrade", "explain", "fleet", "inbound",
-        "limits", "listener", "neighbours", "phase", "pressure", "probes", "sockets", "state", "trace",
-        "worker",
+        "limits", "listener", "mirror", "neighbours", "phase", "pressure", "probes", "sockets", "split",
+        "state", "trace", "worker",
     ]),
     ("probes", &["inbound", "phase"]),
     ("fleet", &["config"]),
@@ -122,7 +122,7 @@ const PROXY: &[(&str, &[&str])] = &[
     ("state", &[]),
     ("worker", &[
         "access_log", "batch", "classify", "config", "connection", "degrade", "explain", "fixed",
-        "inbound", "limits", "listener", "phase", "request_body", "route", "trace",
+        "inbound", "limits", "listener", "mirror", "phase", "request_body", "route", "split", "trace",
     ]),
     ("batch", &["request_body"]),
     ("listener", &[
@@ -137,7 +137,7 @@ const PROXY: &[(&str, &[&str])] = &[
     ]),
     ("connection", &[
         "access_log", "counts", "degrade", "explain", "forwarded", "limits", "peer", "phase",
-        "pressure", "reason", "route", "trace",
+        "pressure", "reason", "route", "split", "trace",
     ]),
     ("trace", &["access_log", "config"]),
     ("access_log", &["config", "explain", "peer", "printable"]),
@@ -146,9 +146,11 @@ const PROXY: &[(&str, &[&str])] = &[
     ("pressure", &["config", "inbound"]),
     ("printable", &[]),
     ("route", &[
-        "classify", "config", "degrade", "fixed", "forwarded", "inbound", "peer", "reason",
-        "request_body",
+        "classify", "config", "degrade", "fixed", "forwarded", "inbound", "mirror", "peer", "reason",
+        "request_body", "split",
     ]),
+    ("mirror", &["config", "counts", "split"]),
+    ("split", &["config"]),
     ("classify", &["config", "inbound"]),
     ("degrade", &["config", "counts", "date", "fixed"]),
     ("date", &[]),

@@ -51,7 +51,7 @@ const fn page(
 const BACKEND: &str = "/api/v1/clusters/{name}/backends/{address}";
 
 /// All pages.
-pub(super) static PAGES: [Page; 25] = [
+pub(super) static PAGES: [Page; 26] = [
     get_page("/", "this index; JSON with Accept: application/json; a browser gets /live/", || get(index)),
     get_page("/healthz", "200 while the process runs", || get(async || "ok\n")),
     get_page("/readyz", "200 while it takes requests, else 503 with the reason", || get(super::ready)),
@@ -81,6 +81,9 @@ pub(super) static PAGES: [Page; 25] = [
         post(super::undrain)
     }),
     get_page("/api/v1/batch", "listeners for batch work: queue, credit, requests at backends", || get(super::batch)),
+    get_page("/api/v1/splits", "splits and mirrors of routes: verdicts on canaries, fate of copies", || {
+        get(super::splits)
+    }),
     get_page("/api/v1/throttling", "shedding report: verdict, customers, routes; ?window=1m, 10m, 1h or all", || {
         get(super::shedding)
     }),

@@ -13,6 +13,7 @@ use plimsoll::client::{
 use plimsoll::discover::{Census, Freshness, MergeCounts, OverrideChange};
 use plimsoll::probe::{Counts, ResponderCounts};
 use plimsoll_core::admit::Quota;
+use plimsoll_core::canary::{Finding, MetricReport, Report, Verdict};
 use plimsoll_core::health::{Reason, State as Health};
 use plimsoll_core::pick::HashPicks;
 use plimsoll_core::probe::Path;
@@ -35,6 +36,7 @@ use crate::snapshot::{
     BatchSnapshot, EtcdSnapshot, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot,
     PressureSnapshot, StaleSnapshot, TracesSnapshot,
 };
+use crate::split::{SideSnapshot, SplitSnapshot};
 use crate::tap::{Tap, Tapped};
 
 /// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
@@ -210,6 +212,13 @@ pub(crate) fn fleet() -> Still {
     let snapshot = FleetSnapshot {
         clusters: vec![cluster],
         listeners: vec![listener],
+        splits: vec![split()],
+        mirrors: vec![MirrorSnapshot {
+            route: "/search".to_owned(),
+            cluster: "shadow".to_owned(),
+            active: 2,
+            requests: vec![("answered", 51), ("busy", 52)],
+        }],
         last_reload: Some(LastReloadSnapshot {
             is_taken: false,
             at: UNIX_EPOCH + Duration::from_millis(1_700_000_000_500),
@@ -243,6 +252,61 @@ pub(crate) fn fleet() -> Still {
         page: LivePage::default(),
         tapped: Arc::default(),
     }
+}
+
+/// A canary that needs more CPU.
+fn split() -> SplitSnapshot {
+    let side = |cluster: &str, weight, share, requests| SideSnapshot {
+        cluster: cluster.to_owned(),
+        weight,
+        share,
+        requests,
+        failures: 4,
+        fallbacks: 5,
+    };
+    let metric = |main, canary, [difference, low, high]: [f64; 3], finding| MetricReport {
+        main,
+        canary,
+        difference,
+        low,
+        high,
+        finding,
+    };
+    let report = Report {
+        since: Timestamp::ZERO,
+        requests: [95_000, 5_000],
+        failures: [95, 6],
+        metrics: [
+            metric(0.002, 0.0022, [0.1, 0.05, 0.15], Finding::Worse),
+            metric(0.001, 0.0012, [0.0002, -0.002, 0.003], Finding::NoDifference),
+            metric(0.01, 0.0101, [0.01, -0.05, 0.06], Finding::NoDifference),
+            metric(0.1, 0.12, [0.2, -0.1, f64::INFINITY], Finding::Undecided { needed: 3_000 }),
+        ],
+        verdict: Verdict::Worse,
+        reached_at: Some(80_000),
+        needed: None,
+    };
+    SplitSnapshot {
+        route: "/search".to_owned(),
+        by: Some("cookie:session".to_owned()),
+        since: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+        sides: vec![side("web", 95.0, 0.95, 96_000), side("web-canary", 5.0, 0.05, 5_100)],
+        comparisons: vec![report],
+    }
+}
+
+#[tokio::test]
+async fn splits_have_the_verdict_and_each_metric() {
+    let body = get_json("/api/v1/splits").await;
+    let comparison = &body["splits"][0]["comparisons"][0];
+    assert_eq!(comparison["verdict"], json!("worse"));
+    assert_eq!((&comparison["main"], &comparison["canary"]), (&json!("web"), &json!("web-canary")));
+    let p99 = &comparison["metrics"][3];
+    assert_eq!(
+        (&p99["finding"], &p99["high"], &p99["needed_requests"]),
+        (&json!("undecided"), &json!(null), &json!(3000))
+    );
+    assert_eq!(body["mirrors"][0]["requests"], json!({ "answered": 51, "busy": 52 }));
 }
 
 /// Half a minute in which four requests a second of half a CPU-second come, of which each fourth is turned away.

@@ -67,6 +67,9 @@ pub(super) fn whole(request: &Value) -> String {
         (Some(route), Some(cluster)) => line("route", format!("{route} -> cluster {cluster}")),
         _ => line("route", "none".to_owned()),
     }
+    if !request["split"].is_null() {
+        line("split", split(&request["split"]));
+    }
     let criticality = &request["criticality"];
     if !criticality.is_null() {
         let malformed = match criticality["malformed_values"].as_u64() {
@@ -105,6 +108,23 @@ fn request_limit(limit: &Value) -> Option<String> {
     // A rate such as 0.3 is kept as a time between requests.
     let rate = (rate * 1e6).round() / 1e6;
     Some(format!("over {rate} requests per second{dry_run}; burst {burst}, next request after {:.0} ms", after.ceil()))
+}
+
+/// The side of a request, and the verdict on its canary now.
+fn split(split: &Value) -> String {
+    let share = 100.0 * split["share"].as_f64().unwrap_or_default();
+    let by = split["by"].as_str().map(|by| format!(" by {by}")).unwrap_or_default();
+    let verdict = match text(split, "verdict") {
+        "undecided" => match split["needed_requests"].as_u64() {
+            Some(needed) => format!("no verdict yet, needs about {needed} more requests of the canary"),
+            None => "no verdict yet".to_owned(),
+        },
+        "no-difference" => "the canary does not differ".to_owned(),
+        verdict => format!("the canary is {verdict}"),
+    };
+    let difference = Some(text(split, "difference")).filter(|text| !text.is_empty());
+    let difference = difference.map(|text| format!(": {text}")).unwrap_or_default();
+    format!("{}, {share:.4}% of requests{by}; {verdict}{difference}", text(split, "side")).replace(".0000%", "%")
 }
 
 fn gate(gate: &Value) -> String {
@@ -267,6 +287,23 @@ mod tests {
   outcome     refused with 503, overloaded, after 0.08 ms
 ";
         assert_eq!(whole(&refused()), expected);
+    }
+
+    #[test]
+    fn split_tells_the_side_and_the_verdict() {
+        let mut request = refused();
+        request["split"] = json!({
+            "side": "canary", "share": 0.05, "by": "cookie:session", "verdict": "worse",
+            "difference": "CPU per request +10.2% (+7.1% to +13.4%)", "needed_requests": null,
+        });
+        let line = "  split       canary, 5% of requests by cookie:session; the canary is worse: \
+                    CPU per request +10.2% (+7.1% to +13.4%)\n";
+        assert!(whole(&request).contains(line), "{}", whole(&request));
+        (request["split"]["verdict"], request["split"]["needed_requests"]) = (json!("undecided"), json!(4000));
+        (request["split"]["by"], request["split"]["difference"]) = (json!(null), json!(""));
+        let line =
+            "  split       canary, 5% of requests; no verdict yet, needs about 4000 more requests of the canary\n";
+        assert!(whole(&request).contains(line), "{}", whole(&request));
     }
 
     #[test]

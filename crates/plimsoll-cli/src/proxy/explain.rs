@@ -8,22 +8,24 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use plimsoll::client::{Cluster, FailedAttempt};
 use plimsoll_admin::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
-    QuotaExplained, Remembered, RequestLimitExplained, Tap, Tapped, Wanted,
+    QuotaExplained, Remembered, RequestLimitExplained, SplitExplained, Tap, Tapped, Wanted,
 };
 use plimsoll_core::Criticality as Level;
 use plimsoll_core::admit::{Pressure, Standing};
 use plimsoll_core::quota::{Refusal, Refused};
 use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind, customer_label};
+use plimsoll_proxy::split::{SplitView, worst};
 use plimsoll_proxy::{Proxy, printable};
 
 /// µCPU of a CPU.
 const MICROS: f64 = 1e6;
 
 /// Where backends are now, by cluster and address: asked for when requests are told, so that nothing of it is remembered with each.
-pub(super) struct Localities(HashMap<String, HashMap<SocketAddr, Arc<str>>>);
+#[derive(Default)]
+struct Localities(HashMap<String, HashMap<SocketAddr, Arc<str>>>);
 
 impl Localities {
-    pub(super) fn of(clusters: &[Cluster]) -> Self {
+    fn of(clusters: &[Cluster]) -> Self {
         let has_some = |cluster: &&Cluster| cluster.config().localities.is_some();
         let backends = |cluster: &Cluster| {
             let of_each = cluster.backends().into_iter().filter_map(|it| Some((it.backend.address(), it.locality?)));
@@ -38,12 +40,54 @@ impl Localities {
     }
 }
 
+/// What is known of the whole, and told with each request.
+#[derive(Default)]
+pub(super) struct Context {
+    localities: Localities,
+    splits: Vec<SplitView>,
+}
+
+impl Context {
+    pub(super) fn of(proxy: &Proxy) -> Self {
+        Self { localities: Localities::of(&proxy.clusters()), splits: proxy.splits() }
+    }
+
+    fn explanation(&self, known: &Known, now: Instant) -> Explanation {
+        let (locality, split) = (self.localities.find(known), split(&self.splits, known));
+        Explanation { locality, split, ..explanation(known, now) }
+    }
+}
+
+/// The side of a split that served a request.
+fn split(splits: &[SplitView], known: &Known) -> Option<SplitExplained> {
+    let (route, cluster) = (known.route.as_deref()?, known.cluster.as_deref()?);
+    // The name of a split has the listeners of its route behind it, if the route names some.
+    let is_of_route = |split: &&SplitView| match split.route.strip_prefix(route) {
+        Some("") => true,
+        Some(rest) => {
+            rest.strip_prefix(" at ").is_some_and(|names| names.split(", ").any(|name| *name == *known.listener))
+        }
+        None => false,
+    };
+    let split = splits.iter().find(is_of_route)?;
+    let place = split.sides.iter().position(|side| side.cluster == cluster)?;
+    let report = split.comparisons.get(place.saturating_sub(1))?;
+    Some(SplitExplained {
+        side: if place == 0 { "main" } else { "canary" },
+        share: split.sides[place].share,
+        by: split.by.clone(),
+        verdict: report.verdict.name(),
+        difference: worst(report),
+        needed_requests: report.needed,
+    })
+}
+
 /// Of `known`, the latest first, those that are wanted; and how far back it reaches.
-pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted, localities: &Localities) -> Explained {
+pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted, context: &Context) -> Explained {
     let now = Instant::now();
     let forms = forms(wanted);
     let is_wanted = |known: &&Arc<Known>| is_wanted(known, &forms);
-    let told = |known: &Arc<Known>| Explanation { locality: localities.find(known), ..explanation(known, now) };
+    let told = |known: &Arc<Known>| context.explanation(known, now);
     let requests = known.iter().filter(is_wanted).take(wanted.most()).map(told).collect();
     let remembered = Kind::ALL.map(|kind| {
         let mut of_kind = known.iter().filter(|known| known.end.kind == kind);
@@ -87,9 +131,12 @@ impl Tap for ProxyTap {
         known.drain(..left_out);
         let mut requests = Vec::with_capacity(known.len());
         if !known.is_empty() {
-            let clusters = self.proxy.upgrade().map(|proxy| proxy.clusters()).unwrap_or_default();
-            let (localities, now) = (Localities::of(&clusters), Instant::now());
-            let told = |known: &Arc<Known>| Explanation { locality: localities.find(known), ..explanation(known, now) };
+            let now = Instant::now();
+            let context = self.proxy.upgrade().map(|proxy| Context::of(&proxy));
+            let told = |known: &Arc<Known>| match &context {
+                Some(context) => context.explanation(known, now),
+                None => explanation(known, now),
+            };
             requests.extend(known.iter().map(told));
         }
         Tapped { requests, left_out: left_out as u64, missed }
@@ -119,6 +166,7 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
         path: printable(&known.path.to_string()).into_owned(),
         route: known.route.as_ref().map(ToString::to_string),
         cluster: known.cluster.as_ref().map(ToString::to_string),
+        split: None,
         criticality: known.criticality.map(|Criticality { level, from, malformed }| CriticalityExplained {
             level: level.name(),
             why: from.text(),
@@ -231,7 +279,7 @@ mod tests {
         let known = ["O'Neil", "Müller", &long, "ann"].map(|name| of(name.as_bytes()));
         let find = |customer: &str| {
             let wanted = Wanted { customer: Some(customer.to_owned()), ..Wanted::default() };
-            explained(&known, &wanted, &Localities::of(&[])).requests
+            explained(&known, &wanted, &Context::default()).requests
         };
         for name in ["O'Neil", "Müller", &long, "ann"] {
             let found = find(name);
@@ -250,7 +298,7 @@ mod tests {
         let known = [Arc::new(known)];
         let find = |word: &str| {
             let wanted = Wanted { reason: Some(word.to_owned()), ..Wanted::default() };
-            explained(&known, &wanted, &Localities::of(&[])).requests
+            explained(&known, &wanted, &Context::default()).requests
         };
         for word in ["no-backend", "connect-failed", "failed"] {
             let found = find(word);

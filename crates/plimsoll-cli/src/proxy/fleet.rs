@@ -8,14 +8,16 @@ use plimsoll::client::Cluster;
 use plimsoll_admin::{
     BackendFigures, BackendMetrics, BackendOrder, BatchSnapshot, ClusterScrape, ClusterSnapshot, Control, Declined,
     EtcdSnapshot, Explained, Fleet, FleetSnapshot, InboundSnapshot, LastReloadSnapshot, ListenerSnapshot,
-    LiveClusterSnapshot, LivePage, LiveSnapshot, LiveSource, Missing, Obeyed, Pending, PressureSnapshot, ProcessView,
-    Readiness, Refused, ReloadView, StaleSnapshot, Tap, TracesSnapshot, Unserved, UpgradeView, Wanted,
+    LiveClusterSnapshot, LivePage, LiveSnapshot, LiveSource, MirrorSnapshot, Missing, Obeyed, Pending,
+    PressureSnapshot, ProcessView, Readiness, Refused, ReloadView, SideSnapshot, SplitSnapshot, StaleSnapshot, Tap,
+    TracesSnapshot, Unserved, UpgradeView, Wanted,
 };
 use plimsoll_config::ReloadOutcome;
 use plimsoll_proxy::config::Config;
+use plimsoll_proxy::split::{SideView, SplitView};
 use plimsoll_proxy::{
-    BatchListenerView, EtcdView, InboundView, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, PressureView,
-    Proxy, Reloads, StaleView, TracesView,
+    BatchListenerView, EtcdView, InboundView, ListenerView, MirrorView, OverrideDone, OverrideOrder, OverrideRefused,
+    PressureView, Proxy, Reloads, StaleView, TracesView,
 };
 
 use super::control::Controls;
@@ -80,6 +82,8 @@ impl ProxyFleet {
                     probes: listener.probes,
                 })
                 .collect(),
+            splits: self.proxy.splits().into_iter().map(split).collect(),
+            mirrors: self.proxy.mirrors().into_iter().map(mirror).collect(),
             reloads_taken: self.proxy.reloads().taken(),
             reloads_refused: self.proxy.reloads().refused(),
             last_reload: Some(last_reload(self.proxy.reloads())),
@@ -112,6 +116,28 @@ impl ProxyFleet {
         let is_unserved = |name: &&String| self.proxy.cluster(name).is_some_and(|cluster| !is_served(&cluster));
         names.iter().find(is_unserved).map(String::as_str)
     }
+}
+
+fn split(split: SplitView) -> SplitSnapshot {
+    let side = |side: SideView| SideSnapshot {
+        cluster: side.cluster,
+        weight: side.weight,
+        share: side.share,
+        requests: side.requests,
+        failures: side.failures,
+        fallbacks: side.fallbacks,
+    };
+    SplitSnapshot {
+        route: split.route,
+        by: split.by,
+        since: split.since,
+        sides: split.sides.into_iter().map(side).collect(),
+        comparisons: split.comparisons,
+    }
+}
+
+fn mirror(mirror: MirrorView) -> MirrorSnapshot {
+    MirrorSnapshot { route: mirror.route, cluster: mirror.cluster, active: mirror.active, requests: mirror.requests }
 }
 
 /// Whether a backend of the cluster is healthy.
@@ -181,8 +207,8 @@ impl Fleet for ProxyFleet {
     }
 
     fn explain(&self, wanted: &Wanted) -> Explained {
-        let localities = explain::Localities::of(&self.proxy.clusters());
-        explain::explained(&self.proxy.explanations(), wanted, &localities)
+        let context = explain::Context::of(&self.proxy);
+        explain::explained(&self.proxy.explanations(), wanted, &context)
     }
 
     fn tap(&self) -> Option<Box<dyn Tap>> {

@@ -24,6 +24,7 @@ use super::listener::{LEAST_MAX_HEADER_SIZE, Listener};
 use super::named::{cohort_header_matters, customers_matter, limits_requests};
 use super::raw::RawConfig;
 use super::route::{Leads, Route};
+use super::split::SplitKey;
 use super::subset::Identity;
 
 /// Help for a bad name.
@@ -116,19 +117,22 @@ impl Rules<'_> {
     /// come in again, for ever.
     fn loops(&mut self, raw: &RawConfig) {
         for route in &raw.routes {
-            let Leads::Cluster(name) = route.leads() else { continue };
-            let Some(cluster) = raw.clusters.get(name) else { continue };
+            let mirror = route.mirror.iter().map(|mirror| mirror.cluster.as_str());
+            let clusters =
+                || route.clusters().chain(mirror.clone()).filter_map(|name| raw.clusters.get_key_value(name));
             for listener in raw.listeners.iter().filter(|listener| route.applies_to(&listener.name)) {
-                for (k, backend) in cluster.backends.iter().enumerate() {
-                    if backend.address.socket_address().is_some_and(|address| reaches(address, listener.address)) {
-                        self.report(
-                            format!("clusters.{name}.backends[{k}]"),
-                            format!(
-                                "{} is the listener \"{}\", so its requests would loop",
-                                backend.address, listener.name
-                            ),
-                            "write the address of the service, not of the proxy",
-                        );
+                for (name, cluster) in clusters() {
+                    for (k, backend) in cluster.backends.iter().enumerate() {
+                        if backend.address.socket_address().is_some_and(|address| reaches(address, listener.address)) {
+                            self.report(
+                                format!("clusters.{name}.backends[{k}]"),
+                                format!(
+                                    "{} is the listener \"{}\", so its requests would loop",
+                                    backend.address, listener.name
+                                ),
+                                "write the address of the service, not of the proxy",
+                            );
+                        }
                     }
                 }
             }
@@ -244,8 +248,9 @@ impl Rules<'_> {
             if listener.batch.is_some()
                 && let Some(cluster) =
                     raw.routes.iter().filter(|route| route.applies_to(&listener.name)).find_map(|route| {
-                        let Leads::Cluster(name) = route.leads() else { return None };
-                        raw.clusters.get(name).is_some_and(|cluster| cluster.inbound.is_some()).then_some(name)
+                        let has_gate =
+                            |name: &&str| raw.clusters.get(*name).is_some_and(|cluster| cluster.inbound.is_some());
+                        route.clusters().find(has_gate)
                     })
             {
                 let reason = format!("inbound of cluster \"{cluster}\" would shed requests before they could wait");
@@ -338,13 +343,21 @@ impl Rules<'_> {
             }
         }
         let mut listeners = raw.listeners.iter().filter(|listener| route.applies_to(&listener.name));
-        if !route.customers.is_empty() && !listeners.any(Listener::knows_customers) {
-            let reason = "no listener of this route has a customer or customer_header";
+        let by_customer = route.split_by == Some(SplitKey::Customer);
+        let knows_customers = listeners.any(Listener::knows_customers);
+        let reason = "no listener of this route has a customer or customer_header";
+        if !route.customers.is_empty() && !knows_customers {
             self.report(format!("{path}.customers"), reason, CUSTOMER_HELP);
         }
         for (k, customer) in route.customers.iter().enumerate() {
             self.address(raw, &format!("{path}.customers[{k}]"), customer.as_str());
         }
+        if by_customer && !knows_customers {
+            self.report(format!("{path}.split_by"), reason, CUSTOMER_HELP);
+        }
+        let clusters = raw.clusters.iter().map(|(name, cluster)| (name.as_str(), cluster.inbound.is_some()));
+        route.check_split(&path, clusters.clone().map(|(name, _)| name), &mut self.checker);
+        route.check_mirror(&path, clusters, &mut self.checker);
         let asks = |listener: &&Listener| {
             route.applies_to(&listener.name)
                 && listener.tls.as_ref().is_some_and(|tls| tls.client_certificate != ClientCertificate::Off)
@@ -361,6 +374,7 @@ impl Rules<'_> {
     fn leads(&mut self, raw: &RawConfig, path: &str, route: &Route) {
         let places = [
             ("cluster", route.cluster.is_some()),
+            ("split", !route.split.is_empty()),
             ("answer", route.answer.is_some()),
             ("redirect", route.redirect.is_some()),
             ("black_hole", route.black_hole),
@@ -385,7 +399,7 @@ impl Rules<'_> {
                 let help = help_for_name(name, raw.clusters.keys().map(String::as_str));
                 self.report(format!("{path}.cluster"), format!("there is no cluster \"{name}\""), help);
             }
-            Leads::Cluster(_) => {}
+            Leads::Cluster(_) | Leads::Split(_) => {}
             Leads::Answer(_) | Leads::Redirect(_) | Leads::BlackHole => {
                 let of_clusters = [
                     ("request_timeout", route.request_timeout.is_some()),
@@ -397,6 +411,7 @@ impl Rules<'_> {
                     ("ambiguous_paths", route.ambiguous_paths),
                     ("degraded", route.degraded.is_some()),
                     ("request_headers", route.request_headers.is_some()),
+                    ("mirror", route.mirror.is_some()),
                 ];
                 for (key, _) in of_clusters.into_iter().filter(|(_, is_there)| *is_there && !named.is_empty()) {
                     let reason = "has no effect: the route leads to no cluster";

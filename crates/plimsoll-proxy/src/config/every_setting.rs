@@ -55,6 +55,7 @@ const VALUES: &[&str] = &[
     "\"host\"",
     "[\"path\"]",
     "\"strict\"",
+    "\"address\"",
 ];
 
 /// `examples/all-options.toml` with its comments that are settings as settings.

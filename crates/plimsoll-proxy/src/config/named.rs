@@ -7,7 +7,8 @@
 use super::customer_source::CustomerSource;
 use super::listener::Listener;
 use super::raw::RawConfig;
-use super::route::{Leads, Route};
+use super::route::Route;
+use super::split::SplitKey;
 
 /// Whether the customers of `listener` have an effect.
 pub(super) fn customers_matter(raw: &RawConfig, listener: &Listener) -> bool {
@@ -18,9 +19,11 @@ pub(super) fn customers_matter(raw: &RawConfig, listener: &Listener) -> bool {
         || raw.listeners.iter().filter(is_same).any(|listener| {
             raw.routes.iter().filter(|route| route.applies_to(&listener.name)).any(|route| {
                 let is_stale = route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
+                let is_key = route.split_by == Some(SplitKey::Customer);
                 leads_to_gate(raw, route)
                     || holds_slots && limits_clients(raw, route)
                     || is_stale
+                    || is_key
                     || !route.customers.is_empty()
             })
         })
@@ -33,12 +36,8 @@ pub(super) fn limits_requests(raw: &RawConfig) -> bool {
 
 /// Whether the cluster of `route` limits the slots of a client, which is a customer.
 fn limits_clients(raw: &RawConfig, route: &Route) -> bool {
-    match route.leads() {
-        Leads::Cluster(name) => {
-            raw.clusters.get(name).is_some_and(|cluster| cluster.max_active_requests_per_client.is_some())
-        }
-        Leads::Answer(_) | Leads::BlackHole => false,
-    }
+    let limits = |name| raw.clusters.get(name).is_some_and(|cluster| cluster.max_active_requests_per_client.is_some());
+    route.clusters().any(limits)
 }
 
 /// Whether the cohort header of `listener` has an effect.
@@ -52,8 +51,5 @@ pub(super) fn cohort_header_matters(raw: &RawConfig, listener: &Listener) -> boo
 
 /// A cluster that does not exist is reported elsewhere.
 fn leads_to_gate(raw: &RawConfig, route: &Route) -> bool {
-    match route.leads() {
-        Leads::Cluster(name) => raw.clusters.get(name).is_none_or(|cluster| cluster.inbound.is_some()),
-        Leads::Answer(_) | Leads::Redirect(_) | Leads::BlackHole => false,
-    }
+    route.clusters().any(|name| raw.clusters.get(name).is_none_or(|cluster| cluster.inbound.is_some()))
 }

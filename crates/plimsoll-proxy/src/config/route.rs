@@ -17,8 +17,10 @@ use super::customer::CustomerName;
 use super::degraded::Degraded;
 use super::exact_path::ExactPath;
 use super::header_rules::HeaderRules;
+use super::mirror::Mirror;
 use super::path::normalise;
 use super::redirect::Redirect;
+use super::split::{Margins, SplitKey, SplitSide};
 use super::value::METHOD;
 
 /// The hosts that a route is for.
@@ -178,9 +180,11 @@ table! {
         pub client_names: Vec<ClientName> = Vec::new(), value, Effect::Another;
         /// Customers, by the names that their requests give; empty for any, with a name or without.
         pub customers: Vec<CustomerName> = Vec::new(), value, Effect::Another;
-        /// The cluster that answers, by name; it exists. Of this, `answer`, `redirect` and `black_hole`
-        /// exactly one is there.
+        /// The cluster that answers, by name; it exists. Of this, `split`, `answer`, `redirect` and
+        /// `black_hole` exactly one is there.
         pub cluster: Option<String> = None, optional, ACTION;
+        /// What keeps a user on one side of `split`; `None`: requests take turns.
+        pub split_by: Option<SplitKey> = None, optional, ACTION;
         /// The URL that clients are sent to.
         pub redirect: Option<Redirect> = None, optional, ACTION;
         /// Its requests are dropped without an answer.
@@ -201,6 +205,12 @@ table! {
         pub ambiguous_paths: bool = false, value, ACTION;
         /// Listeners whose requests are looked at, by name; empty for all. They exist.
         pub listeners: Vec<String> = Vec::new(), value, Effect::Another;
+        /// The clusters that answer, by weight; the first is the main version.
+        pub split: Vec<SplitSide> = Vec::new(), tables, ACTION;
+        /// The differences that are relevant between the sides of `split`.
+        pub margins: Option<Margins> = None, optional_table, ACTION;
+        /// Copies of its requests for another cluster.
+        pub mirror: Option<Mirror> = None, optional_table, ACTION;
         /// The answer to all its requests.
         pub answer: Option<Answer> = None, optional_table, ACTION;
         /// The answers in place of an error.
@@ -217,6 +227,8 @@ table! {
 pub enum Leads<'r> {
     /// To the cluster of this name.
     Cluster(&'r str),
+    /// To one of these clusters.
+    Split(&'r [SplitSide]),
     /// To this answer.
     Answer(&'r Answer),
     /// To another URL.
@@ -231,10 +243,16 @@ impl Route {
     pub fn leads(&self) -> Leads<'_> {
         match (&self.cluster, &self.answer, &self.redirect) {
             (Some(cluster), _, _) => Leads::Cluster(cluster),
+            _ if !self.split.is_empty() => Leads::Split(&self.split),
             (None, Some(answer), _) => Leads::Answer(answer),
             (None, None, Some(redirect)) => Leads::Redirect(redirect),
             (None, None, None) => Leads::BlackHole,
         }
+    }
+
+    /// The clusters that it leads to, by name.
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        self.cluster.as_deref().into_iter().chain(self.split.iter().map(|side| side.cluster.as_str()))
     }
 
     /// Its conditions on fields, parameters and cookies, with the names of their tables.

@@ -31,6 +31,7 @@ use crate::peer::Peer;
 use crate::route::customer::{Customer, CustomerFacts};
 use crate::route::holders;
 use crate::route::host::host;
+use crate::split::Fact;
 use crate::trace::RequestTrace;
 
 /// A connection, as its requests see it.
@@ -94,6 +95,11 @@ impl Connection {
         self.marks.client(&self.limits.forwarding, headers).unwrap_or(self.peer.address.ip())
     }
 
+    /// That address, or the part of it that a client cannot choose.
+    pub(crate) fn client_network(&self, headers: &HeaderMap) -> [u8; 16] {
+        holders::octets_of(self.client_address(headers))
+    }
+
     /// Ends for a reason that is not its own; counted, and said once.
     pub(crate) fn end_for(&self, ended: EndReason) {
         self.context.counts.ended.count(ended);
@@ -109,6 +115,8 @@ pub(crate) struct ActiveRequest {
     pub(crate) entry: Option<Box<Entry>>,
     /// Admission by the gate of its cluster, if there is one.
     pub(crate) permit: Option<Box<Permit>>,
+    /// What it tells the comparison of the versions of its route, if these are compared.
+    pub(crate) fact: Option<Box<Fact>>,
     /// Its spans, if it is recorded.
     pub(crate) trace: Option<Arc<RequestTrace>>,
     /// Bytes of its body, counted only for the log.
@@ -123,7 +131,7 @@ impl ActiveRequest {
         let customer = |request: &Request<B>| connection.customer(request);
         let entry = context.access_log.begin(&connection.peer, &connection.limits.name, request, customer);
         let bytes_in = entry.as_ref().map(|_| Arc::default());
-        Self { connection: Arc::clone(connection), entry, permit: None, trace: None, bytes_in }
+        Self { connection: Arc::clone(connection), entry, permit: None, fact: None, trace: None, bytes_in }
     }
 
     /// Decides whether its spans are recorded, and corrects its trace in the headers.

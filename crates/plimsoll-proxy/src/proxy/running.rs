@@ -17,17 +17,19 @@ use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::classify::quotas::Quotas;
 use crate::classify::request_limits::RequestLimits;
-use crate::config::{Config, Leads, Names, Resolved};
+use crate::config::{Config, Names, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
 use crate::fleet::Fleet;
 use crate::inbound::{self, Inbound};
 use crate::limits::Limits;
 use crate::listener::Shared;
+use crate::mirror::Mirrors;
 use crate::phase::Life;
 use crate::pressure::Pressure;
 use crate::probes::{Answers, Behind};
 use crate::sockets::{self, Bound};
+use crate::split::Splits;
 use crate::state::{SavedList, SavedOverrides, Target};
 use crate::trace::Traces;
 use crate::worker::{ListenerPlan, Order, Plan, Worker};
@@ -49,6 +51,8 @@ pub(super) struct Running {
     pub(super) inbound: BTreeMap<String, Arc<Inbound>>,
     /// The limits on customers' requests.
     pub(super) request_limits: Arc<RequestLimits>,
+    pub(super) splits: Splits,
+    pub(super) mirrors: Mirrors,
     /// By the address in the config, whose port may be 0.
     pub(super) listeners: HashMap<SocketAddr, RunningListener>,
     /// Removed, with connections that have not ended yet.
@@ -82,6 +86,8 @@ impl Running {
             fleet: Fleet::default(),
             inbound: BTreeMap::new(),
             request_limits: Arc::default(),
+            splits: Splits::default(),
+            mirrors: Mirrors::default(),
             listeners: HashMap::new(),
             leaving: Vec::new(),
             stale: Arc::default(),
@@ -104,6 +110,8 @@ impl Running {
         self.update_clusters(&config, resolved, saved, overrides);
         self.fleet.update(&config, &self.clusters);
         self.update_inbound(&config);
+        self.splits = self.splits.updated(&config);
+        self.mirrors = self.mirrors.updated(&config);
         self.stale.limit(config.stale_answers());
         let copies = self.update_listeners(&config, bound.listening);
         self.update_probes(&config, bound.probes);
@@ -217,10 +225,8 @@ impl Running {
         for listener in config.listeners() {
             let running = self.listeners.get_mut(&listener.address).expect("each of the config is there by now");
             running.shared.set_tls(config.server_tls(&listener.name).map(Arc::as_ref));
-            let leads_to = config.routes_of(&listener.name).filter_map(|route| match route.leads() {
-                Leads::Cluster(name) => self.clusters.get(name),
-                Leads::Answer(_) | Leads::Redirect(_) | Leads::BlackHole => None,
-            });
+            let leads_to = config.routes_of(&listener.name).flat_map(|route| route.clusters());
+            let leads_to = leads_to.filter_map(|name| self.clusters.get(name));
             let former = running.batch.take();
             running.batch =
                 listener.batch.map(|batch| Arc::new(ListenerBatch::new(batch, leads_to, former.as_deref())));
@@ -296,6 +302,8 @@ impl Running {
             config: Arc::clone(&self.config),
             clusters: self.clusters.clone().into_iter().collect(),
             inbound: self.inbound.clone().into_iter().collect(),
+            splits: self.splits.clone(),
+            mirrors: self.mirrors.clone(),
             stale: Arc::clone(&self.stale),
             listeners: listeners.collect(),
             access_log: access_log.clone(),
@@ -315,12 +323,7 @@ fn behind(
     clusters: &BTreeMap<String, Cluster>,
     inbound: &BTreeMap<String, Arc<Inbound>>,
 ) -> Vec<Behind> {
-    let names: BTreeSet<&str> = (config.routes_of(listener))
-        .filter_map(|route| match route.leads() {
-            Leads::Cluster(name) => Some(name),
-            Leads::Answer(_) | Leads::Redirect(_) | Leads::BlackHole => None,
-        })
-        .collect();
+    let names: BTreeSet<&str> = config.routes_of(listener).flat_map(|route| route.clusters()).collect();
     names.into_iter().filter_map(|name| Some((clusters.get(name)?.clone(), inbound.get(name).cloned()))).collect()
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::header::{EXPECT, HOST, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version};
@@ -31,6 +32,7 @@ use crate::route::destination::{Decision, Destination, Target};
 use crate::route::header_rules::HeaderRules;
 use crate::route::host::host;
 use crate::route::redirect::{self, Redirect};
+use crate::route::split::Sides;
 
 /// The reason of an answer that breaks the protocol; the same as the library's.
 const BAD_RESPONSE: &str = "bad-response";
@@ -79,39 +81,53 @@ pub(crate) async fn forward(
     let mut case = Case::of(&request);
     let answer = match admit(connection, &request) {
         Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
-        Ok((destination, customer)) => match &*destination {
-            Destination::BlackHole => {
-                end_by_route(connection, Refusal::of(Rejection::BlackHole), None, &mut active, &mut case);
-                return Outcome::Dropped;
-            }
-            Destination::Answer(fixed, rules) => {
-                let answer = fixed.of_route(is_grpc).map(ResponseBody::local);
-                by_route(connection, answer, rules.as_ref(), &mut active, &mut case)
-            }
-            Destination::Redirect(redirect, rules) => match redirected(connection, redirect, &request, is_grpc) {
-                Ok(answer) => by_route(connection, answer, rules.as_ref(), &mut active, &mut case),
-                Err(refusal) => {
-                    let mut answer = refuse(connection, refusal, is_grpc, &mut active, &mut case);
-                    change(&mut answer, rules.as_ref());
-                    answer
+        Ok((destination, customer)) => {
+            let target = match &*destination {
+                Destination::BlackHole => {
+                    end_by_route(connection, Refusal::of(Rejection::BlackHole), None, &mut active, &mut case);
+                    return Outcome::Dropped;
                 }
-            },
-            Destination::Cluster(target) => {
-                match by_cluster(connection, target, customer, request, beyond, is_grpc, &mut active, &mut case).await {
-                    ByCluster::Answer(mut answer) => {
-                        change(&mut answer, target.response_rules());
-                        answer
-                    }
-                    ByCluster::Switched(switched) => {
-                        let (mut response, backend) = *switched;
-                        change(&mut response, target.response_rules());
-                        // The tunnel is no request, and may last for hours.
-                        active.permit = None;
-                        return Outcome::Switched(Box::new(Switched { response, backend, active }));
+                Destination::Answer(fixed, rules) => {
+                    let answer = fixed.of_route(is_grpc).map(ResponseBody::local);
+                    Err(by_route(connection, answer, rules.as_ref(), &mut active, &mut case))
+                }
+                Destination::Redirect(redirect, rules) => {
+                    Err(match redirected(connection, redirect, &request, is_grpc) {
+                        Ok(answer) => by_route(connection, answer, rules.as_ref(), &mut active, &mut case),
+                        Err(refusal) => {
+                            let mut answer = refuse(connection, refusal, is_grpc, &mut active, &mut case);
+                            change(&mut answer, rules.as_ref());
+                            answer
+                        }
+                    })
+                }
+                Destination::Cluster(target) => Ok(target),
+                Destination::Split(sides) => {
+                    let network = connection.client_network(request.headers());
+                    Ok(sides.choose(&request, customer.as_deref(), &network))
+                }
+            };
+            match target {
+                Err(answer) => answer,
+                Ok(target) => {
+                    match by_cluster(connection, target, customer, request, beyond, is_grpc, &mut active, &mut case)
+                        .await
+                    {
+                        ByCluster::Answer(mut answer) => {
+                            change(&mut answer, target.response_rules());
+                            answer
+                        }
+                        ByCluster::Switched(switched) => {
+                            let (mut response, backend) = *switched;
+                            change(&mut response, target.response_rules());
+                            // The tunnel is no request, and may last for hours.
+                            (active.permit, active.fact) = (None, None);
+                            return Outcome::Switched(Box::new(Switched { response, backend, active }));
+                        }
                     }
                 }
             }
-        },
+        }
     };
     if let Some(entry) = &mut active.entry {
         entry.on_answer(answer.status(), answer.headers(), case.own_id());
@@ -222,13 +238,22 @@ async fn by_cluster(
     let http2 = request.version() == Version::HTTP_2;
     let asks_for_tunnel = asks_to_switch && http2;
     let is_get = request.method() == Method::GET;
+    if let Some(mirror) = &target.mirror {
+        mirror.copy(&mut request, asks_to_switch);
+    }
     let failure = request.body().failure();
     if let Some(permit) = &mut active.permit {
         permit.sent();
     }
     let tracer = active.trace.clone().map(|trace| trace as Arc<dyn Tracer>);
     let client = (client, keyed.as_ref().and_then(|keyed| keyed.key));
-    let answer = match target.send(request, informational, metadata, client, tracer, &mut case.failed).await {
+    let begun = target.side.as_ref().map(|side| (side, Instant::now()));
+    let sent = target.send(request, informational, metadata, client, tracer, &mut case.failed).await;
+    if let Some((side, begun)) = begun {
+        let is_clients_fault = failure.as_ref().is_some_and(|failure| failure.get().is_some());
+        active.fact = side.fact(begun.elapsed(), &sent, is_clients_fault);
+    }
+    let answer = match sent {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             if let Some(entry) = &mut active.entry {
                 log_head(entry, &response);

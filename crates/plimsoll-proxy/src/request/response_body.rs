@@ -139,6 +139,9 @@ fn without_report<E>(mut frame: Result<Frame<Bytes>, E>, hold: Option<&mut Hold>
             if let Some(permit) = &mut hold.active.permit {
                 permit.hear(trailers);
             }
+            if let Some(fact) = &mut hold.active.fact {
+                fact.hear(trailers);
+            }
             if let Some(entry) = &mut hold.active.entry {
                 entry.hear(trailers);
             }
@@ -155,6 +158,9 @@ impl Hold {
                 Poll::Pending => flow.wait_for_backend(),
                 Poll::Ready(_) => flow.give(),
             }
+        }
+        if let (Some(fact), Poll::Ready(Some(Err(_)))) = (&mut self.active.fact, polled) {
+            fact.broke();
         }
         let (Some(entry), Poll::Ready(frame)) = (&mut self.active.entry, polled) else { return };
         match frame {
@@ -237,6 +243,9 @@ impl ResponseBody {
                 Poll::Ready(match frame {
                     Some(Err(error)) => {
                         *source = Source::EndReason;
+                        if let Some(fact) = hold.as_mut().and_then(|hold| hold.active.fact.as_mut()) {
+                            fact.broke();
+                        }
                         Some(Ok(Frame::trailers(error.to_trailers())))
                     }
                     frame => frame.map(|frame| without_report(frame, hold.as_mut())),

@@ -1,5 +1,6 @@
 //! The body of a request on its way to a backend: within its limit, and whole or known not to be.
 
+pub(crate) mod copy;
 pub(crate) mod interim;
 pub(crate) mod pipe;
 mod silence;
@@ -17,6 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use plimsoll_http1::{Fault, are_valid, strip_forbidden_trailers};
 
+use self::copy::BodyCopy;
 use self::interim::Continue;
 use self::pipe::Reader;
 use self::stream::StreamBody;
@@ -40,6 +42,8 @@ pub(crate) struct RequestBody {
     failure: Option<Arc<OnceLock<RequestBodyError>>>,
     /// Where its bytes are counted, if anywhere.
     counter: Option<Arc<AtomicU64>>,
+    /// The copy that is made of it, if one is.
+    copy: Option<Box<BodyCopy>>,
 }
 
 enum Source {
@@ -95,14 +99,40 @@ impl RequestBody {
         Self::new(Source::Http2(Box::new(body)), limits.max_body)
     }
 
+    /// One of the proxy's own, whole.
+    pub(crate) fn whole(body: Bytes) -> Self {
+        Self { first: body, ..Self::empty() }
+    }
+
     fn new(source: Source, limit: Option<u64>) -> Self {
         let failure = if matches!(source, Source::Empty) { None } else { Some(Arc::default()) };
-        Self { source, first: Bytes::new(), left: limit.unwrap_or(u64::MAX), failure, counter: None }
+        Self { source, first: Bytes::new(), left: limit.unwrap_or(u64::MAX), failure, counter: None, copy: None }
     }
 
     /// Counts its bytes, as they pass, in `counter`.
     pub(crate) fn count_in(&mut self, counter: Option<Arc<AtomicU64>>) {
         self.counter = counter;
+    }
+
+    /// Shows its pieces to `copy` as they pass. A body that is complete already has none.
+    pub(crate) fn copied(&mut self, copy: Box<BodyCopy>) {
+        self.copy = Some(copy);
+    }
+
+    /// The copy sees what is passed on.
+    fn copy(&mut self, frame: Option<&Result<Frame<Bytes>, BoxError>>) {
+        let is_end = self.is_end_stream();
+        let Some(copy) = &mut self.copy else { return };
+        match frame {
+            Some(Ok(frame)) => {
+                frame.data_ref().into_iter().for_each(|data| copy.add(data));
+                if is_end || frame.is_trailers() {
+                    copy.finish();
+                }
+            }
+            Some(Err(_)) => self.copy = None,
+            None => copy.finish(),
+        }
     }
 
     /// Where it will stand why the body broke off, should it; `None` if there is no body.
@@ -201,10 +231,14 @@ impl Body for RequestBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if !self.first.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
+        let frame = match std::mem::take(&mut self.first) {
+            first if first.is_empty() => ready!(self.poll_limited(cx)).map(|frame| frame.map_err(BoxError::from)),
+            first => Some(Ok(Frame::data(first))),
+        };
+        if self.copy.is_some() {
+            self.copy(frame.as_ref());
         }
-        self.poll_limited(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

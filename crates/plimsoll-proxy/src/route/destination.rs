@@ -29,12 +29,16 @@ use crate::route::changes::Changes;
 use crate::route::header_rules::HeaderRules;
 use crate::route::holders;
 use crate::route::keys::{Keyed, Keys};
+use crate::route::mirror::Mirror;
 use crate::route::redirect::Redirect;
+use crate::route::split::{SideOf, Sides};
 
 /// Where a route leads.
 pub(crate) enum Destination {
     /// To a cluster.
     Cluster(Arc<Target>),
+    /// To one of several clusters.
+    Split(Sides),
     /// To an answer that stands in the configuration, with these changes to its fields.
     Answer(FixedAnswer, Option<HeaderRules>),
     /// To another URL, in the same way.
@@ -49,6 +53,7 @@ impl Destination {
     pub(crate) fn takes_ambiguous_paths(&self) -> bool {
         match self {
             Self::Cluster(target) => target.takes_ambiguous_paths,
+            Self::Split(sides) => sides.takes_ambiguous_paths(),
             Self::Answer(..) | Self::Redirect(..) | Self::BlackHole => true,
         }
     }
@@ -88,6 +93,10 @@ pub(crate) struct Target {
     pub(crate) degrade: Option<Degrade>,
     /// Changes to paths and fields; most routes have none.
     pub(crate) changes: Option<Box<Changes>>,
+    /// The side of a split that it is.
+    pub(crate) side: Option<Box<SideOf>>,
+    /// Copies its requests for another cluster.
+    pub(crate) mirror: Option<Box<Mirror>>,
 }
 
 /// The gate of a route's cluster.
@@ -127,6 +136,8 @@ impl Target {
             keys: keys.map(Box::new),
             degrade,
             changes: Changes::new(route),
+            side: None,
+            mirror: None,
             request_timeout: route.request_timeout,
             host_rewrite: route.host_rewrite.as_ref().map(HostRewrite::new),
         }
@@ -234,6 +245,11 @@ impl Target {
     /// Whether backends can be asked for another protocol, which they are on HTTP/1.
     pub(crate) fn can_upgrade(&self) -> bool {
         !self.is_http2
+    }
+
+    /// Whether its backends get paths that servers read in different ways.
+    pub(crate) fn takes_ambiguous_paths(&self) -> bool {
+        self.takes_ambiguous_paths
     }
 
     /// The name of the cluster.

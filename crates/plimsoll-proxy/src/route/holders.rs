@@ -50,6 +50,14 @@ pub(crate) fn of_customer(name: &[u8]) -> Holder {
     holder(&Key::Customer(name))
 }
 
+/// The part of an address that a client cannot choose, as bytes of an IPv6 address.
+pub(crate) fn octets_of(address: IpAddr) -> [u8; 16] {
+    match client_network(address) {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

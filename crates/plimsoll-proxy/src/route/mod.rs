@@ -40,9 +40,11 @@ pub(crate) mod header_rules;
 pub(crate) mod holders;
 pub(crate) mod host;
 pub(crate) mod keys;
+pub(crate) mod mirror;
 mod path_rewrite;
 pub(crate) mod redirect;
 pub(crate) mod routes;
+pub(crate) mod split;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

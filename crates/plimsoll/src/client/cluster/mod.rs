@@ -216,6 +216,13 @@ impl Cluster {
         self.0.machine.lock().balancer.healthy()
     }
 
+    /// Whether a member is healthy, or new and not known to be unreachable: a request can be served
+    /// soon.
+    #[must_use]
+    pub fn can_serve(&self) -> bool {
+        self.0.machine.lock().balancer.can_serve()
+    }
+
     /// The counters since the cluster was created.
     #[must_use]
     pub fn counts(&self) -> ClusterCounts {

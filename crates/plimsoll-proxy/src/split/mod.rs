@@ -1,0 +1,312 @@
+//! The splits of routes: counts and comparisons, which all threads and listeners share.
+//!
+//! The core decides on the side of a request ([`plimsoll_core::split`]) and on the verdict
+//! ([`plimsoll_core::canary`]). The first side of a route is the main version; each other side has a
+//! comparison with it. A reload that leaves the sides, their weights and the key alone keeps the
+//! comparison. Another weight begins a new one: with it, the two sides would have other times of
+//! the day, and the requests before would count at the wrong share. Counts go on either way.
+
+mod fact;
+mod words;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
+
+use parking_lot::Mutex;
+use plimsoll_core::Timestamp;
+use plimsoll_core::canary::{Comparison, FinishedRequest, Margins, Report, Side, Verdict};
+use plimsoll_core::split::{Split, turn};
+
+pub(crate) use self::fact::Fact;
+pub use self::words::{difference, worst};
+use crate::config::{Config, Leads, Route, SplitKey};
+
+/// The splits of all routes, by the name of the route.
+#[derive(Clone, Default)]
+pub(crate) struct Splits(BTreeMap<String, Arc<LiveSplit>>);
+
+impl Splits {
+    /// Those of `config`; what did not change goes on.
+    pub(crate) fn updated(&self, config: &Config) -> Self {
+        let splits = config.routes().iter().filter_map(|route| {
+            let name = route_name(route);
+            let wanted = LiveSplit::new(&name, route)?;
+            let live = match self.0.get(&name) {
+                Some(former) if former.is_same(&wanted) => {
+                    former.set_margins(route.margins.unwrap_or_default().of_core());
+                    Arc::clone(former)
+                }
+                Some(former) => Arc::new(wanted.counting_on(former)),
+                None => Arc::new(wanted),
+            };
+            Some((name, live))
+        });
+        Self(splits.collect())
+    }
+
+    /// The split of a route, if it has one.
+    pub(crate) fn of(&self, route: &Route) -> Option<&Arc<LiveSplit>> {
+        self.0.get(&route_name(route))
+    }
+
+    /// All of them, by the names of their routes.
+    pub(crate) fn views(&self) -> Vec<SplitView> {
+        self.0.values().map(|split| split.view()).collect()
+    }
+}
+
+/// The route in words, with its listeners if it names some.
+pub(crate) fn route_name(route: &Route) -> String {
+    match route.listeners.as_slice() {
+        [] => route.to_string(),
+        listeners => format!("{route} at {}", listeners.join(", ")),
+    }
+}
+
+/// Counts of one side since the process began.
+#[derive(Debug, Default)]
+struct SideCounts {
+    requests: AtomicU64,
+    failures: AtomicU64,
+    fallbacks: AtomicU64,
+}
+
+/// The split of one route.
+pub(crate) struct LiveSplit {
+    route: Arc<str>,
+    by: Option<SplitKey>,
+    clusters: Vec<Arc<str>>,
+    weights: Vec<f64>,
+    split: Split,
+    counts: Vec<Arc<SideCounts>>,
+    /// Number of requests that took turns.
+    turns: AtomicU64,
+    began: Instant,
+    since: SystemTime,
+    /// Of each side but the first.
+    comparisons: Vec<Mutex<Comparison>>,
+}
+
+impl LiveSplit {
+    /// `None` for a route without a split.
+    fn new(name: &str, route: &Route) -> Option<Self> {
+        let Leads::Split(sides) = route.leads() else { return None };
+        let weights: Vec<f64> = sides.iter().map(|side| side.weight).collect();
+        let margins = route.margins.unwrap_or_default().of_core();
+        let compare = |_| Mutex::new(Comparison::new(Timestamp::ZERO, margins));
+        Some(Self {
+            route: name.into(),
+            by: route.split_by.clone(),
+            clusters: sides.iter().map(|side| side.cluster.as_str().into()).collect(),
+            split: Split::new(&weights)?,
+            weights,
+            counts: sides.iter().map(|_| Arc::default()).collect(),
+            turns: AtomicU64::new(0),
+            began: Instant::now(),
+            since: SystemTime::now(),
+            comparisons: sides[1..].iter().map(compare).collect(),
+        })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.by, &self.clusters, &self.weights) == (&other.by, &other.clusters, &other.weights)
+    }
+
+    /// The same, with the counts of the sides that it has in common with `former`.
+    fn counting_on(mut self, former: &Self) -> Self {
+        for (cluster, counts) in self.clusters.iter().zip(&mut self.counts) {
+            if let Some(place) = former.clusters.iter().position(|known| known == cluster) {
+                *counts = Arc::clone(&former.counts[place]);
+            }
+        }
+        self
+    }
+
+    fn set_margins(&self, margins: Margins) {
+        self.comparisons.iter().for_each(|comparison| comparison.lock().set_margins(margins));
+    }
+
+    /// The key of users, if users stay on their side.
+    pub(crate) fn by(&self) -> Option<&SplitKey> {
+        self.by.as_ref()
+    }
+
+    /// The side of a request with this key; without a key, the next one in turn.
+    ///
+    /// If that side can serve nothing, it is another one that can.
+    pub(crate) fn side(&self, key: Option<&[u8]>, can_serve: impl Fn(usize) -> bool) -> usize {
+        let side = match key {
+            Some(key) => self.split.by_key(key),
+            None => self.split.side(turn(self.turns.fetch_add(1, Ordering::Relaxed))),
+        };
+        let taken = self.split.fallback(side, can_serve);
+        if taken != side {
+            self.counts[side].fallbacks.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// A request of this side has ended.
+    fn record(&self, side: usize, request: &FinishedRequest) {
+        self.counts[side].requests.fetch_add(1, Ordering::Relaxed);
+        if request.is_failure {
+            self.counts[side].failures.fetch_add(1, Ordering::Relaxed);
+        }
+        let now = Timestamp::from_origin(self.began.elapsed());
+        for (i, comparison) in self.comparisons.iter().enumerate() {
+            let part = match side {
+                0 => Side::Main,
+                side if side == i + 1 => Side::Canary,
+                _ => continue,
+            };
+            // The lock is released before the log is written.
+            let news = {
+                let mut comparison = comparison.lock();
+                comparison.record(now, part, request).map(|verdict| (verdict, comparison.report()))
+            };
+            if let Some((verdict, report)) = news {
+                self.log(&self.clusters[i + 1], verdict, &report);
+            }
+        }
+    }
+
+    fn log(&self, canary: &str, verdict: Verdict, report: &Report) {
+        let (route, main) = (&*self.route, &*self.clusters[0]);
+        let requests = report.requests[0] + report.requests[1];
+        let difference = worst(report);
+        match verdict {
+            Verdict::Undecided => {}
+            Verdict::Worse => {
+                tracing::warn!(route, main, canary, requests, difference, "canary is worse than the main version");
+            }
+            Verdict::NoDifference => {
+                tracing::info!(
+                    route,
+                    main,
+                    canary,
+                    requests,
+                    difference,
+                    "canary does not differ from the main version"
+                );
+            }
+            Verdict::Better => {
+                tracing::info!(route, main, canary, requests, difference, "canary is better than the main version");
+            }
+        }
+    }
+
+    fn view(&self) -> SplitView {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let sides = self.clusters.iter().zip(&self.counts).zip(&self.weights).zip(self.split.shares());
+        SplitView {
+            route: self.route.to_string(),
+            by: self.by.as_ref().map(ToString::to_string),
+            since: self.since,
+            sides: sides
+                .map(|(((cluster, counts), weight), share)| SideView {
+                    cluster: cluster.to_string(),
+                    weight: *weight,
+                    share: *share,
+                    requests: count(&counts.requests),
+                    failures: count(&counts.failures),
+                    fallbacks: count(&counts.fallbacks),
+                })
+                .collect(),
+            comparisons: self.comparisons.iter().map(|comparison| comparison.lock().report()).collect(),
+        }
+    }
+}
+
+/// The state of a split.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SplitView {
+    /// The route, with its listeners if it names some.
+    pub route: String,
+    /// What keeps users on one side; `None` for nothing.
+    pub by: Option<String>,
+    /// When the comparison began.
+    pub since: SystemTime,
+    /// The main version, then the others.
+    pub sides: Vec<SideView>,
+    /// The comparison of each side but the first with the first one.
+    pub comparisons: Vec<Report>,
+}
+
+/// One side of a split.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SideView {
+    /// Its cluster.
+    pub cluster: String,
+    /// Its weight.
+    pub weight: f64,
+    /// Its share of the requests, in [0, 1].
+    pub share: f64,
+    /// Requests that it has finished since the process began.
+    pub requests: u64,
+    /// Failed requests among them.
+    pub failures: u64,
+    /// Requests of this side that another one served, because it had no backend for them.
+    pub fallbacks: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn config(weight: u32, more: &str) -> Config {
+        let text = format!(
+            "[[listeners]]\naddress = \":80\"\n[[routes]]\n{more}\nsplit = [{{ cluster = \"a\", weight = {} }}, \
+             {{ cluster = \"b\", weight = {weight} }}]\n[clusters.a]\nbackends = [\"10.0.0.1:80\"]\n[clusters.b]\n\
+             backends = [\"10.0.0.2:80\"]\n",
+            100 - weight
+        );
+        Config::parse("test.toml", &text).unwrap()
+    }
+
+    fn only(splits: &Splits) -> &Arc<LiveSplit> {
+        splits.0.values().next().unwrap()
+    }
+
+    const SERVED: FinishedRequest =
+        FinishedRequest { is_failure: false, latency: Duration::from_millis(5), cost: None };
+
+    #[test]
+    fn reload_keeps_the_comparison_unless_a_weight_changes() {
+        let first = Splits::default().updated(&config(5, ""));
+        only(&first).record(1, &SERVED);
+        let same = first.updated(&config(5, "request_timeout = \"3s\""));
+        assert!(Arc::ptr_eq(only(&first), only(&same)));
+        let other = same.updated(&config(10, ""));
+        let view = &other.views()[0];
+        assert_eq!((view.sides[1].requests, view.comparisons[0].requests), (1, [0, 0]));
+        let by_key = same.updated(&config(5, "split_by = \"cookie:c\""));
+        assert!(!Arc::ptr_eq(only(&by_key), only(&same)));
+    }
+
+    #[test]
+    fn requests_take_turns_by_weight_over_all_threads() {
+        let splits = Splits::default().updated(&config(5, ""));
+        let split = only(&splits);
+        let counts: Vec<usize> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| (0..1000).filter(|_| split.side(None, |_| true) == 1).count())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!((195..=205).contains(&counts.iter().sum::<usize>()), "{counts:?}");
+    }
+
+    #[test]
+    fn dead_canary_is_counted_and_fails_nobody() {
+        let splits = Splits::default().updated(&config(50, ""));
+        let split = only(&splits);
+        assert!((0..100).all(|_| split.side(None, |side| side == 0) == 0));
+        let fallbacks = splits.views()[0].sides[1].fallbacks;
+        assert!((48..=52).contains(&fallbacks), "{fallbacks}");
+    }
+}
