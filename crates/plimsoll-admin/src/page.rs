@@ -41,6 +41,7 @@ static FILES: &[File] = &files![
     "page.css": CSS,
     "icon.svg": SVG,
     "backends.js": SCRIPT,
+    "canary.js": SCRIPT,
     "changes.js": SCRIPT,
     "chart.js": SCRIPT,
     "confirm.js": SCRIPT,

@@ -31,6 +31,8 @@ export class MockServer {
   isSilent = false;
   /** Of the scene of several proxies: whether one does not answer. */
   isLost = true;
+  /** The splits of routes. */
+  splits = [];
   now = () => Date.now() / 1_000;
 
   #scene;
@@ -117,6 +119,10 @@ export class MockServer {
     response.setHeader("cache-control", "no-store");
     if (request.method === "POST") return this.#command(path, request, response);
     if (path === "/api/v1/live/stream") return this.#stream(searchParams, response);
+    if (path === "/api/v1/splits") {
+      response.setHeader("content-type", "application/json");
+      return response.end(JSON.stringify({ splits: this.splits, mirrors: [] }));
+    }
     if (path === "/api/v1/live") {
       const cluster = searchParams.get("cluster") ?? undefined;
       return this.#knows(cluster)

@@ -50,6 +50,7 @@ function build(request) {
   line("proxy", request.proxy);
   line("client", `${request.client}, at listener ${request.listener}`);
   line("route", [request.route, request.cluster && `cluster ${request.cluster}`].filter(Boolean).join(" → "));
+  line("split", request.split && `${request.split.side}, the canary now: ${request.split.verdict}`);
   line("criticality", criticality && `${criticality.level}: ${criticality.why}`);
   line("gate", request.gate && gateWords(request.gate));
   for (const attempt of request.failed_attempts ?? []) {

@@ -2,6 +2,7 @@
 // backends.
 
 import * as backends from "./backends.js";
+import * as canary from "./canary.js";
 import * as changes from "./changes.js";
 import * as customers from "./customers.js";
 import * as demand from "./demand.js";
@@ -99,7 +100,7 @@ function drawProxy(event) {
   shownCluster = cluster.name;
   // Panels measure themselves, so they have to be there.
   hide(find('.grid[data-kind="proxy"]'), false);
-  for (const panel of [demand, backends, customers, traffic, explain]) panel.update(model);
+  for (const panel of [demand, backends, customers, traffic, canary, explain]) panel.update(model);
   changes.update(find('.grid[data-kind="proxy"] .changes ol'), event, own);
 }
 
