@@ -1,0 +1,183 @@
+"""Splits of a route: the shares beside nginx's `split_clients`, users that stay, a dead canary, the verdict."""
+
+import json
+
+from harness.fleet import PLIMSOLL, Fleet, Proxy
+from harness.http1 import Connection
+from harness.process import Process, find_program, free_port, run, wait_until
+
+USERS = [f"user-{number}" for number in range(1000)]
+
+
+def split_file(port: int, admin: int, sides: dict[str, tuple[str, float]], more: str = "") -> str:
+    parts = "".join(f'[[routes.split]]\ncluster = "{name}"\nweight = {weight}\n' for name, (_, weight) in sides.items())
+    clusters = "".join(f'[clusters.{name}]\nbackends = ["{address}"]\n' for name, (address, _) in sides.items())
+    return f"""
+[admin]
+listen = "127.0.0.1:{admin}"
+[[listeners]]
+address = "127.0.0.1:{port}"
+[[routes]]
+{more}
+{parts}
+{clusters}
+"""
+
+
+def split_proxy(fleet: Fleet, main: str, canary: str, weight: float, more: str = "") -> Proxy:
+    sides = {"web": (main, 100 - weight), "web-canary": (canary, weight)}
+    proxy = fleet.proxy_of(lambda port, admin: split_file(port, admin, sides, more))
+    for name in sides:
+        proxy.admin.wait_for_healthy(1, cluster=name)
+    return proxy
+
+
+def split_of(proxy: Proxy) -> dict:
+    splits = proxy.admin.json("/api/v1/splits")
+    assert isinstance(splits, dict)
+    [split] = splits["splits"]
+    return split
+
+
+def asked(port: int, users: list[str]) -> list[tuple[int, str | None, bytes]]:
+    """Status, backend and body of the response to each user, on one connection."""
+    with Connection.to(port) as client:
+        responses = [client.request("/", fields=f"x-user: {user}\r\n") for user in users]
+        return [(response.status, response.get("x-backend"), response.body) for response in responses]
+
+
+def nginx_split(fleet: Fleet, main: str, canary: str, percent: float) -> int:
+    """nginx with the same task: `split_clients` by the same field. Returns its port."""
+    port, home = free_port(), fleet.directory / "nginx-split"
+    home.mkdir()
+    (home / "nginx.conf").write_text(f"""
+        daemon off;
+        master_process off;
+        pid {home}/nginx.pid;
+        error_log stderr warn;
+        events {{ worker_connections 1024; }}
+        http {{
+            access_log off;
+            client_body_temp_path {home}/body;
+            proxy_temp_path {home}/proxy;
+            fastcgi_temp_path {home}/fastcgi;
+            uwsgi_temp_path {home}/uwsgi;
+            scgi_temp_path {home}/scgi;
+            split_clients $http_x_user $side {{ {percent}% {canary}; * {main}; }}
+            server {{
+                listen 127.0.0.1:{port};
+                keepalive_requests 100000;
+                location / {{ proxy_pass http://$side; }}
+            }}
+        }}
+    """)
+    command = [find_program("nginx"), "-e", "stderr", "-p", str(home), "-c", str(home / "nginx.conf")]
+    process = Process("nginx-split", command, fleet.directory)
+    fleet.processes.append(process)
+    process.wait_for_port(port)
+    return port
+
+
+def test_users_are_split_and_stay_as_with_nginx(fleet: Fleet) -> None:
+    main, canary = fleet.nginx(), fleet.nginx()
+    proxy = split_proxy(fleet, main, canary, 20, 'split_by = "header:x-user"')
+    nginx = nginx_split(fleet, main, canary, 20)
+    for port in (proxy.port, nginx):
+        first = asked(port, USERS)
+        # A user stays on one side, on other connections and threads as well.
+        assert asked(port, USERS) == first
+        on_canary = sum(backend == canary for _, backend, _ in first)
+        # Five standard deviations of 1,000 users at 20%.
+        assert 137 <= on_canary <= 263, f"port {port}: {on_canary}"
+        # The same responses, whichever proxy asked.
+        assert {(status, body) for status, _, body in first} == {(200, f"{side}\n".encode()) for side in (main, canary)}
+
+
+def test_requests_take_turns_exactly(fleet: Fleet) -> None:
+    main, canary = fleet.nginx(), fleet.nginx()
+    proxy = split_proxy(fleet, main, canary, 5)
+    backends = [backend for _, backend, _ in asked(proxy.port, USERS)]
+    # Within five requests of 5%; by chance it would be up to 35 off.
+    assert abs(backends.count(canary) - 50) <= 5
+    sides = {side["cluster"]: side["requests"] for side in split_of(proxy)["sides"]}
+    assert sides == {"web": backends.count(main), "web-canary": backends.count(canary)}
+
+
+def test_greater_weight_moves_users_to_the_canary_only(fleet: Fleet) -> None:
+    main, canary = fleet.nginx(), fleet.nginx()
+    port, admin = free_port(), free_port()
+    before: set[str] = set()
+    proxy = None
+    for weight in (5, 30, 100):
+        sides = {"web": (main, 100 - weight), "web-canary": (canary, weight)}
+        text = split_file(port, admin, sides, 'split_by = "cookie:session"')
+        if proxy is None:
+            proxy = fleet.proxy_with(text, port, admin)
+            for name in sides:
+                proxy.admin.wait_for_healthy(1, cluster=name)
+        else:
+            (fleet.directory / "plimsoll-1.toml").write_text(text)
+            assert proxy.admin.post("/api/v1/process/reload")[0] == 200
+        with Connection.to(port) as client:
+            responses = {user: client.request("/", fields=f"cookie: a=b; session={user}\r\n") for user in USERS}
+        on_canary = {user for user, response in responses.items() if response.get("x-backend") == canary}
+        assert before <= on_canary, before - on_canary
+        before = on_canary
+    assert len(before) == len(USERS)
+
+
+def test_dead_canary_fails_no_request(fleet: Fleet) -> None:
+    main, canary = fleet.nginx(), fleet.backend()
+    proxy = split_proxy(fleet, main, canary.address, 50)
+    canary.kill()
+    proxy.admin.wait_for_state(canary.address, "refusing", cluster="web-canary")
+    answers = asked(proxy.port, USERS[:200])
+    assert {(status, backend) for status, backend, _ in answers} == {(200, main)}
+    fallbacks = proxy.admin.metric("plimsoll_split_fallbacks_total", route="/", cluster="web-canary")
+    assert 95 <= fallbacks <= 105
+    assert split_of(proxy)["sides"][1]["fallbacks"] == fallbacks
+
+
+def judged(fleet: Fleet, main: str, canary: str) -> tuple[Proxy, dict]:
+    """The comparison once there is a verdict. It takes 33 slots of a second at least."""
+    proxy = split_proxy(fleet, main, canary, 50)
+    load = fleet.load(proxy.url, "--rate", "400", "--duration", "60s")
+
+    def verdict() -> bool:
+        return split_of(proxy)["comparisons"][0]["verdict"] != "undecided"
+
+    wait_until("a verdict", verdict, 58)
+    comparison = split_of(proxy)["comparisons"][0]
+    load.interrupt()
+    return proxy, comparison
+
+
+def metric_of(comparison: dict, name: str) -> dict:
+    return next(metric for metric in comparison["metrics"] if metric["metric"] == name)
+
+
+def test_canary_with_more_cpu_is_found_worse(fleet: Fleet) -> None:
+    def backend(used: float) -> str:
+        return fleet.backend("--cost", "fixed:0.01ms", "--report", f"utilization={used},rps=100").address
+
+    proxy, comparison = judged(fleet, backend(0.5), backend(0.6))
+    cpu = metric_of(comparison, "cpu")
+    assert (comparison["verdict"], cpu["finding"]) == ("worse", "worse")
+    assert abs(cpu["difference"] - 0.2) < 0.01 and abs(cpu["main"] - 0.005) < 1e-4
+    assert proxy.admin.metric("plimsoll_split_verdict", route="/", cluster="web-canary", verdict="worse") == 1
+    assert "canary is worse than the main version" in proxy.output()
+
+
+def test_canary_with_more_errors_is_found_worse(fleet: Fleet) -> None:
+    def backend(errors: float) -> str:
+        return fleet.backend("--cost", "fixed:0.01ms", "--error-rate", str(errors)).address
+
+    proxy, comparison = judged(fleet, backend(0.0), backend(0.1))
+    errors = metric_of(comparison, "errors")
+    assert (comparison["verdict"], errors["finding"]) == ("worse", "worse")
+    assert errors["low"] < 0.1 < errors["high"]
+    explain = [PLIMSOLL, "explain", "--admin", f"127.0.0.1:{proxy.admin.port}"]
+    failed = json.loads(run([*explain, "--outcome", "failed", "--json"], 10).stdout)["requests"][0]
+    assert (failed["split"]["side"], failed["split"]["verdict"]) == ("canary", "worse")
+    told = run([*explain, failed["id"]], 10).stdout
+    assert "canary, 50% of requests; the canary is worse: error rate +" in told, told
