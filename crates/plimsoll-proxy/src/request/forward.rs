@@ -32,7 +32,6 @@ use crate::route::destination::{Decision, Destination, Target};
 use crate::route::header_rules::HeaderRules;
 use crate::route::host::host;
 use crate::route::redirect::{self, Redirect};
-use crate::route::split::Sides;
 
 /// The reason of an answer that breaks the protocol; the same as the library's.
 const BAD_RESPONSE: &str = "bad-response";
