@@ -56,7 +56,7 @@ impl Label for Fate {
 
 /// The mirrors of all routes, by the name of the route.
 #[derive(Clone, Default)]
-pub(crate) struct Mirrors(BTreeMap<String, Arc<LiveMirror>>);
+pub(crate) struct Mirrors(Arc<BTreeMap<String, Arc<LiveMirror>>>);
 
 impl Mirrors {
     /// Those of `config`. Counts and copies in flight of a route go on.
@@ -70,7 +70,7 @@ impl Mirrors {
             };
             Some((name, live))
         });
-        Self(mirrors.collect())
+        Self(Arc::new(mirrors.collect()))
     }
 
     /// The mirror of a route, if it has one.

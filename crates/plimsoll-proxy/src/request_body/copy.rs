@@ -63,8 +63,10 @@ mod tests {
 
     use super::*;
 
-    fn copy(max: usize) -> (Box<BodyCopy>, Arc<Mutex<Vec<Result<Bytes, CopyError>>>>) {
-        let ends = Arc::new(Mutex::new(Vec::new()));
+    type Ends = Arc<Mutex<Vec<Result<Bytes, CopyError>>>>;
+
+    fn copy(max: usize) -> (Box<BodyCopy>, Ends) {
+        let ends = Ends::default();
         let kept = Arc::clone(&ends);
         (BodyCopy::new(max, move |end| kept.lock().unwrap().push(end)), ends)
     }

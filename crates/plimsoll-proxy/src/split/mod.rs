@@ -25,7 +25,7 @@ use crate::config::{Config, Leads, Route, SplitKey};
 
 /// The splits of all routes, by the name of the route.
 #[derive(Clone, Default)]
-pub(crate) struct Splits(BTreeMap<String, Arc<LiveSplit>>);
+pub(crate) struct Splits(Arc<BTreeMap<String, Arc<LiveSplit>>>);
 
 impl Splits {
     /// Those of `config`; what did not change goes on.
@@ -43,7 +43,7 @@ impl Splits {
             };
             Some((name, live))
         });
-        Self(splits.collect())
+        Self(Arc::new(splits.collect()))
     }
 
     /// The split of a route, if it has one.
