@@ -47,11 +47,11 @@ impl Keys {
     }
 
     /// A request of this key went to `backend`. Returns whether the key moved although its former
-    /// backend `is_usable` still and this one was in use then.
-    pub(crate) fn picked(&mut self, number: u32, backend: u32, is_usable: impl FnOnce(u32) -> bool) -> bool {
+    /// backend `is_member` still and this one was in use then.
+    pub(crate) fn went_to(&mut self, number: u32, backend: u32, is_member: impl FnOnce(u32) -> bool) -> bool {
         self.known = self.known.max(backend + 1);
         let former = self.homes[number as usize].replace((backend, self.known));
-        former.is_some_and(|(former, known)| former != backend && backend < known && is_usable(former))
+        former.is_some_and(|(former, known)| former != backend && backend < known && is_member(former))
     }
 }
 
@@ -93,11 +93,11 @@ mod tests {
     #[test]
     fn move_is_a_stray_unless_the_former_backend_left_or_the_new_one_joined() {
         let mut keys = Keys::new(&[1.0], Streams::new(3).stream("keys", 0));
-        assert!(!keys.picked(0, 2, |_| true), "the first pick");
-        assert!(!keys.picked(0, 2, |_| true), "no move");
-        assert!(keys.picked(0, 1, |_| true));
-        assert!(!keys.picked(0, 0, |former| former != 1), "its backend left");
-        assert!(!keys.picked(0, 3, |_| true), "a new one joined");
-        assert!(keys.picked(0, 0, |_| true));
+        assert!(!keys.went_to(0, 2, |_| true), "the first pick");
+        assert!(!keys.went_to(0, 2, |_| true), "no move");
+        assert!(keys.went_to(0, 1, |_| true));
+        assert!(!keys.went_to(0, 0, |former| former != 1), "its backend left");
+        assert!(!keys.went_to(0, 3, |_| true), "a new one joined");
+        assert!(keys.went_to(0, 0, |_| true));
     }
 }

@@ -159,7 +159,7 @@ impl Measure {
     }
 
     /// Counts a pick with a key.
-    pub(super) fn picked(&mut self, window: u16, counts: &KeyCounts) {
+    pub(super) fn keyed(&mut self, window: u16, counts: &KeyCounts) {
         if let Some(tally) = self.tallies.get_mut(usize::from(window)) {
             tally.keyed.add(counts);
         }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use plimsoll_core::health::State;
 use plimsoll_core::retry::{Advice, Attempt, Failure, Repeat};
 use plimsoll_core::{BackendId, Completion, Operation, Outcome, Pick, Timestamp};
 
@@ -88,20 +87,21 @@ impl World<'_> {
     fn count_keyed(&mut self, window: u16, client: u32, id: BackendId, key: u32, is_overflow: bool) {
         let Some(keys) = &mut self.keys else { return };
         let client = &self.clients[client as usize];
-        let known = client.balancer.snapshot(self.arena.now);
-        let healthy = || known.iter().filter(|backend| backend.state == State::Healthy);
-        let total: u32 = healthy().map(|backend| backend.active).sum();
-        let mean = f64::from(total) / healthy().count() as f64;
+        // A backend that has just joined and is not connected yet has no share of the load.
+        let mut known = client.balancer.snapshot(self.arena.now);
+        known.retain(|backend| backend.active > 0);
+        let total: u32 = known.iter().map(|backend| backend.active).sum();
+        let mean = f64::from(total) / known.len() as f64;
         let active = known.iter().find(|backend| backend.id == id).map_or(0, |backend| backend.active);
-        let is_usable = |former: u32| client.id(former).is_some_and(|id| healthy().any(|backend| backend.id == id));
-        let is_stray = !is_overflow && keys.picked(key, client.backend(id), is_usable);
+        let is_member = |former: u32| client.id(former).is_some();
+        let is_stray = !is_overflow && keys.went_to(key, client.backend(id), is_member);
         let counts = KeyCounts {
             picks: 1,
             overflow: is_overflow.into(),
             strays: is_stray.into(),
             peak: if mean >= LEAST_MEAN { f64::from(active) / mean } else { 0.0 },
         };
-        self.measure.picked(window, &counts);
+        self.measure.keyed(window, &counts);
     }
 
     fn enqueue(&mut self, number: u32) {
