@@ -115,6 +115,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn local_address_is_asked_for_at_wildcard_listeners_only() {
+        let (_client, server) = pair().await;
+        let (client, local) = (server.peer_addr().unwrap(), server.local_addr().unwrap());
+        let elsewhere = "192.0.2.1:80".parse().unwrap();
+        for (bound, expected) in
+            [("0.0.0.0:80".parse().unwrap(), local), ("[::]:80".parse().unwrap(), local), (elsewhere, elsewhere)]
+        {
+            let peer = Peer::of_socket(&server, client, bound);
+            assert_eq!((peer.address, peer.local), (client, expected), "{bound}");
+        }
+    }
+
+    #[tokio::test]
     async fn no_byte_behind_the_header_is_lost_in_any_pieces() {
         for version in [Version::V1, Version::V2] {
             let header = encode(version, Some(addresses()));

@@ -149,6 +149,6 @@ mod tests {
 
     #[test]
     fn task_of_a_connection_is_small() {
-        assert!(size(serve) <= 512, "{} bytes for each idle connection", size(serve));
+        assert!(size(serve) <= 576, "{} bytes for each idle connection", size(serve));
     }
 }
