@@ -48,7 +48,7 @@ def idle(proxy: Proxy, count: int, ask: Ask) -> Iterator[list[object]]:
         yield clients
 
 
-@pytest.mark.parametrize(("ask", "most"), [(ask_http1, 3 * KIB), (ask_http2, 40 * KIB)], ids=["http1", "http2"])
+@pytest.mark.parametrize(("ask", "most"), [(ask_http1, 3 * KIB), (ask_http2, 30 * KIB)], ids=["http1", "http2"])
 def test_idle_connection_holds_little_memory(fleet: Fleet, ask: Ask, most: int) -> None:
     proxy = fleet.proxy([fleet.origin(always)], listener='max_connections = 5000\nidle_timeout = "10m"')
     # What the proxy takes once is no cost of a connection.
