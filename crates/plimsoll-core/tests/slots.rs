@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use plimsoll_core::queue::{Queue, SeatState};
+use plimsoll_core::queue::{Queue, SeatState, Wanted};
 use plimsoll_core::slots::{Holder, Holders, Slots};
 use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ impl World {
             self.took(client);
             return true;
         }
-        let _seat = self.queue.join(holders(client), Vec::new(), client);
+        let _seat = self.queue.join(holders(client), Wanted::default(), client);
         *self.waiting.entry(client).or_default() += 1;
         false
     }
@@ -75,9 +75,10 @@ impl World {
         loop {
             let free = self.free();
             let (slots, balancer, rng) = (&self.slots, &mut self.balancer, &mut self.rng);
-            let served = self
-                .queue
-                .serve(|holders| slots.may_take(NOW, holders, free), |tried| balancer.pick_except(NOW, rng, tried));
+            let served = self.queue.serve(
+                |holders| slots.may_take(NOW, holders, free),
+                |wanted| balancer.pick_except(NOW, rng, &wanted.tried),
+            );
             let Some(served) = served else { break };
             assert!(matches!(served.hand, SeatState::Backend(_)));
             *self.waiting.get_mut(&served.call).unwrap() -= 1;
