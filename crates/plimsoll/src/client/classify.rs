@@ -134,7 +134,7 @@ mod tests {
             for grpc in [false, true] {
                 let answer = plimsoll_wire::shed::head(rejection, grpc, None);
                 assert_eq!(reason(answer.headers()), Some(rejection), "{rejection}");
-                let is_customers = rejection == Rejection::Quota;
+                let is_customers = matches!(rejection, Rejection::Quota | Rejection::RateLimit);
                 let expected = if is_customers { Outcome::RateLimited } else { Outcome::Overloaded };
                 assert_eq!(head(answer.status(), answer.headers(), grpc), Some(expected), "{rejection}");
             }
