@@ -59,12 +59,17 @@ impl Claims {
     /// The claims accepted at `listener`, one of `all`, with the quotas of its customers.
     pub(crate) fn new(listener: &config::Listener, all: &[config::Listener], quotas: &Arc<Quotas>) -> Self {
         let classifier = listener.classifier();
-        let is_own = |name: &&HeaderName| named(listener).any(|own| own == *name);
+        let is_own = |name: &&HeaderName| listener.believed_fields().any(|own| own == *name);
         Self {
             quotas: Arc::clone(quotas),
             counts_attempts: classifier.lets_raise() || listener.customer_headers().next().is_some(),
             classifier,
-            foreign: all.iter().flat_map(named).filter(|name| !is_own(name)).cloned().collect(),
+            foreign: all
+                .iter()
+                .flat_map(config::Listener::believed_fields)
+                .filter(|name| !is_own(name))
+                .cloned()
+                .collect(),
             is_set: listener.criticality.is_some()
                 || listener.trust_criticality.is_some()
                 || listener.priority.is_some()
@@ -103,12 +108,6 @@ impl Claims {
     pub(crate) fn request_limits(&self) -> Option<&Arc<RequestLimits>> {
         self.quotas.requests().filter(|_| !self.customer.is_empty())
     }
-}
-
-/// The fields that are trusted at this listener.
-fn named(listener: &config::Listener) -> impl Iterator<Item = &HeaderName> {
-    let priority = listener.priority.as_ref().map(|priority| &priority.header);
-    listener.customer_headers().chain(&listener.cohort_header).chain(priority)
 }
 
 /// The rules of one listener and route.

@@ -29,11 +29,7 @@ pub(super) fn check(raw: &RawConfig, i: usize, checker: &mut Checker<'_>) {
     methods(&path, route, checker);
     conditions(&path, raw, route, checker);
     clients_and_customers(&path, raw, route, checker);
-    let claims: Vec<_> = raw
-        .listeners
-        .iter()
-        .flat_map(|listener| listener.customer_header.iter().chain(&listener.cohort_header))
-        .collect();
+    let claims: Vec<_> = raw.listeners.iter().flat_map(Listener::believed_fields).collect();
     for (key, rules) in [("request_headers", &route.request_headers), ("response_headers", &route.response_headers)] {
         if let Some(rules) = rules {
             rules.check(&format!("{path}.{key}"), &claims, checker);
@@ -108,21 +104,15 @@ fn methods(path: &str, route: &Route, checker: &mut Checker<'_>) {
 fn conditions(path: &str, raw: &RawConfig, route: &Route, checker: &mut Checker<'_>) {
     for Condition { name, wanted } in &route.headers {
         let at = format!("{path}.headers.{name}");
-        let is_own = |listener: &Listener| {
-            listener.customer_header.iter().chain(&listener.cohort_header).any(|own| own.as_str() == name)
-        };
-        if raw
-            .listeners
-            .iter()
-            .any(|listener| listener.customer_header.as_ref().is_some_and(|own| own.as_str() == name))
-        {
+        let is_own = |listener: &Listener| listener.believed_fields().any(|own| own.as_str() == name);
+        if raw.listeners.iter().any(|listener| listener.customer_headers().any(|own| own.as_str() == name)) {
             let help = "write customers = [\"...\"] in the route";
             checker.report(at, format!("\"{name}\" names the customer"), help);
         } else if raw.listeners.iter().any(is_own)
             && let Some(listener) = listeners(raw, route).find(|listener| !is_own(listener))
         {
             let reason = format!("listener \"{}\" does not believe \"{name}\", which another one does", listener.name);
-            let help = "name the listeners with this cohort_header in the listeners of the route";
+            let help = "name the listeners that believe it in the listeners of the route";
             checker.report(at, reason, help);
         } else if http::HeaderName::from_bytes(name.as_bytes()).is_ok_and(|name| Claim::of(&name).is_some())
             && listeners(raw, route).next().is_some()
@@ -146,15 +136,16 @@ fn clients_and_customers(path: &str, raw: &RawConfig, route: &Route, checker: &m
     }
     let has_names =
         |listener: &Listener| listener.tls.as_ref().is_some_and(|tls| tls.client_certificate != ClientCertificate::Off);
-    let has_customers = |listener: &Listener| listener.customer_header.is_some();
+    let has_customers = |listener: &Listener| listener.knows_customers();
     let of_route: Vec<&Listener> = listeners(raw, route).collect();
     let is_known = |has: &dyn Fn(&Listener) -> bool| of_route.iter().any(|listener| has(listener));
     if is_known(&has_names)
         && is_known(&has_customers)
         && !is_known(&|listener| has_names(listener) && has_customers(listener))
     {
-        let reason = "no request gets here: no listener has both a customer_header and certificates of clients";
-        let help = "add customer_header to the listener with client_ca, or remove client_names or customers";
+        let reason = "no request gets here: no listener has both customers and certificates of clients";
+        let help =
+            "add customer or customer_header to the listener with client_ca, or remove client_names or customers";
         checker.report(format!("{path}.customers"), reason, help);
     }
 }

@@ -127,7 +127,7 @@ impl HeaderRules {
                 checker.report(at, format!("\"{name}\" is not a route's to change"), help);
             } else if claims.iter().any(|claim| is_same(claim.as_str(), name.as_str())) {
                 let reason = format!("\"{name}\" is a field that a listener believes, and not a route's to change");
-                checker.report(at, reason, "remove it: customer_header and cohort_header decide on such fields");
+                checker.report(at, reason, "remove it: customer, cohort_header and priority decide on such fields");
             } else if let Some((first, _)) = known.iter().find(|(_, other)| *other == name) {
                 checker.report(at, format!("\"{name}\" is in {first} already"), "remove one of them");
             } else {

@@ -162,6 +162,13 @@ impl Listener {
         self.customer_header.iter().chain(self.customer.iter().filter_map(CustomerSource::header))
     }
 
+    /// The fields that decide on a request at the word of a trusted sender: they name its customer,
+    /// its cohort and its priority.
+    pub(crate) fn believed_fields(&self) -> impl Iterator<Item = &HeaderName> {
+        let priority = self.priority.as_ref().map(|priority| &priority.header);
+        self.customer_headers().chain(&self.cohort_header).chain(priority)
+    }
+
     /// The criticality of its requests, by their claims.
     pub(crate) fn classifier(&self) -> Classifier {
         // SRE ch. 21: batch work is sheddable-plus unless something else is known of it.

@@ -56,7 +56,7 @@ impl Margins {
 /// What keeps a user on one side of a split.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SplitKey {
-    /// The customer, by the listener's `customer_header`.
+    /// The customer, by the listener's `customer`.
     Customer,
     /// The client's address.
     Address,

@@ -87,17 +87,19 @@ struct ForStale<'r> {
 }
 
 impl Degrade {
-    /// The answers of `route`, if it has any, at a listener with this header for customers.
+    /// The answers of `route`, if it has any, before this cluster, at a listener with this header for
+    /// customers.
     pub(crate) fn new(
         config: &Config,
         route: &config::Route,
+        cluster: &str,
         customer_header: Option<&HeaderName>,
         store: &Arc<Store>,
     ) -> Option<Self> {
         let degraded = route.degraded.as_ref()?;
         let host = route.host_rewrite.as_ref().map_or("", |host| host.as_str());
         let stale = degraded.max_stale.map(|max_stale| Stale {
-            asked: asked(route, host).into(),
+            asked: asked(route, cluster, host).into(),
             max_stale,
             vary: degraded.vary.as_slice().into(),
             customer_header: customer_header.cloned(),
@@ -122,8 +124,8 @@ impl Degrade {
 
 /// The place that `route` asks, and its changes to requests: two routes may ask for different
 /// things with the same path of a client.
-fn asked(route: &config::Route, host: &str) -> String {
-    let mut asked = format!("{} {host}", route.cluster.as_deref().unwrap_or_default());
+fn asked(route: &config::Route, cluster: &str, host: &str) -> String {
+    let mut asked = format!("{cluster} {host}");
     if let Some(path) = &route.path_rewrite {
         asked.push_str(&format!(" {path}"));
     }

@@ -31,6 +31,7 @@ use crate::route::customer::Customer;
 use crate::route::destination::{Decision, Destination, Target};
 use crate::route::header_rules::HeaderRules;
 use crate::route::host::host;
+use crate::route::keys::Keyed;
 use crate::route::redirect::{self, Redirect};
 
 /// The reason of an answer that breaks the protocol; the same as the library's.
@@ -112,8 +113,12 @@ pub(crate) async fn forward(
                     match by_cluster(connection, target, customer, request, beyond, is_grpc, &mut active, &mut case)
                         .await
                     {
-                        ByCluster::Answer(mut answer) => {
+                        ByCluster::Answer(mut answer, keyed) => {
                             change(&mut answer, target.response_rules());
+                            // A rule must not make a client's cookie one that caches store.
+                            if !is_grpc {
+                                target.mark_response(keyed, connection.peer.tls.is_some(), &mut answer);
+                            }
                             answer
                         }
                         ByCluster::Switched(switched) => {
@@ -170,7 +175,8 @@ fn redirected(
 /// The end of a request whose route leads to a cluster.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
 enum ByCluster {
-    Answer(Response<ResponseBody>),
+    /// With the key of the request, if a cookie may be due.
+    Answer(Response<ResponseBody>, Option<Box<Keyed>>),
     /// The backend speaks another protocol; the head that says so, and its side.
     Switched(Box<(Response<()>, Upgraded)>),
 }
@@ -192,7 +198,8 @@ async fn by_cluster(
     // On HTTP/1 a request may be served without its upgrade (RFC 9110, 7.8). An extended CONNECT
     // was made a GET, which its client did not send.
     if asks_to_switch && request.version() == Version::HTTP_2 && !target.can_upgrade() {
-        return ByCluster::Answer(refuse(connection, Refusal::of(Rejection::NoUpgrade), is_grpc, active, case));
+        let answer = refuse(connection, Refusal::of(Rejection::NoUpgrade), is_grpc, active, case);
+        return ByCluster::Answer(answer, None);
     }
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
@@ -216,13 +223,14 @@ async fn by_cluster(
         Ok(decided) => decided,
         Err(refusal) => {
             let answer = refuse(connection, refusal, is_grpc, active, case);
-            return ByCluster::Answer(match (refusal, fallback) {
+            let answer = match (refusal, fallback) {
                 (Refusal::Rejected(shed), Some(fallback)) => match shed.reason.row().degraded {
                     Some(trouble) => in_place_of(answer, trouble, fallback, connection, active),
                     None => answer,
                 },
                 _ => answer,
-            });
+            };
+            return ByCluster::Answer(answer, None);
         }
     };
     if let Some(changes) = &target.changes
@@ -231,7 +239,7 @@ async fn by_cluster(
         if let Some(permit) = &mut active.permit {
             permit.nothing_sent();
         }
-        return ByCluster::Answer(refuse(connection, refusal, is_grpc, active, case));
+        return ByCluster::Answer(refuse(connection, refusal, is_grpc, active, case), None);
     }
     prepare(connection, target, &mut request, upgrade, mark);
     let http2 = request.version() == Version::HTTP_2;
@@ -278,15 +286,12 @@ async fn by_cluster(
         Ok(response) => {
             remember(connection, &response, is_grpc, case);
             let answer = pass_on(connection, response, is_grpc && http2, active);
-            let mut answer = match fallback {
+            let answer = match fallback {
                 Some(fallback) => proper(answer, is_get, fallback, connection, active),
                 None => answer,
             };
-            // After the answer was kept for other clients.
-            if !is_grpc {
-                target.mark_response(keyed, connection.peer.tls.is_some(), &mut answer);
-            }
-            answer
+            // The cookie comes after the answer was kept for other clients.
+            return ByCluster::Answer(answer, keyed);
         }
         Err(error) => {
             if let (Some(permit), true) = (&mut active.permit, error.nothing_sent()) {
@@ -304,7 +309,7 @@ async fn by_cluster(
             }
         }
     };
-    ByCluster::Answer(answer)
+    ByCluster::Answer(answer, None)
 }
 
 /// The answers in place of an error. Only the fields for the backend are left in the request.
