@@ -30,9 +30,9 @@ const ONE_FOLDER: &[&str] = &["plimsoll-config", "plimsoll-http1"];
 const LIBRARY: &[(&str, &[&str])] = &[
     ("client", &[
         "client::backend", "client::batch", "client::body", "client::cluster", "client::config",
-        "client::error", "client::failed_attempt", "client::informational", "client::localities",
-        "client::pool", "client::refused", "client::request_body", "client::send",
-        "client::service", "client::terms", "client::trace", "client::upgraded",
+        "client::error", "client::failed_attempt", "client::informational", "client::load_reports",
+        "client::localities", "client::pool", "client::refused", "client::request_body",
+        "client::send", "client::service", "client::terms", "client::trace", "client::upgraded",
     ]),
     ("client::answer", &["client::attempt_end", "client::error"]),
     ("client::service", &[
@@ -68,12 +68,12 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ]),
     ("client::cluster", &[
         "client::attempt_end", "client::backend", "client::check", "client::config",
-        "client::error", "client::failed_attempt", "client::localities", "client::operations",
-        "client::preemption", "clock", "discover", "probe",
+        "client::error", "client::failed_attempt", "client::load_reports", "client::localities",
+        "client::operations", "client::preemption", "clock", "discover", "probe",
     ]),
     ("client::check", &[
         "client::backend", "client::config", "client::connect", "client::error", "client::form",
-        "stream", "tls",
+        "client::load_reports", "stream", "tls",
     ]),
     ("client::connect", &["client::backend", "client::config", "client::error", "stream", "tls"]),
     ("client::form", &["client::backend"]),
@@ -89,7 +89,8 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::stream_id", &[]),
     ("client::terms", &["client::batch", "client::config", "client::informational", "client::trace"]),
     ("client::batch", &["clock"]),
-    ("client::config", &["client::localities", "probe", "tls"]),
+    ("client::config", &["client::load_reports", "client::localities", "probe", "tls"]),
+    ("client::load_reports", &[]),
     ("client::informational", &[]),
     ("client::localities", &["discover"]),
     ("client::timer", &[]),
