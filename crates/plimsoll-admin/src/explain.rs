@@ -150,7 +150,7 @@ pub struct SplitExplained {
     pub side: &'static str,
     /// The share of requests that this side is to get, in [0, 1].
     pub share: f64,
-    /// What keeps a user on one side; `None` for nothing.
+    /// The fact that keeps a user on one side; `None` for nothing.
     pub by: Option<String>,
     /// The verdict on this canary; of the main version, on the first canary.
     pub verdict: &'static str,

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct SplitSnapshot {
     /// The route, with its listeners if it names some.
     pub route: String,
-    /// What keeps users on one side; `None` for nothing.
+    /// The fact that keeps users on one side; `None` for nothing.
     pub by: Option<String>,
     /// The beginning of the comparison.
     pub since: SystemTime,

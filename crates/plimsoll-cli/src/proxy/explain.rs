@@ -40,7 +40,7 @@ impl Localities {
     }
 }
 
-/// What is known of the whole, and told with each request.
+/// Facts about the whole proxy, given with each request.
 #[derive(Default)]
 pub(super) struct Context {
     localities: Localities,

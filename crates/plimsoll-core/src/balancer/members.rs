@@ -23,7 +23,7 @@ const NOT_USABLE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) active: u32,
-    /// A hash of its address or name, on which all clients agree.
+    /// A hash of its address or name, the same at all clients.
     pub(super) identity: u64,
     /// Index of its locality, nearest first.
     pub(super) locality: u32,

@@ -45,7 +45,7 @@ impl Interval {
     }
 }
 
-/// Half the width of the interval, from a variance with so many degrees of freedom.
+/// Half the width of the interval, from a variance with these degrees of freedom.
 fn width(variance: f64, margin: f64, freedom: f64) -> f64 {
     let alpha = FALSE_ALARM / Metric::ALL.len() as f64;
     let prior = margin * margin;
