@@ -92,6 +92,8 @@ pub(crate) struct CapabilityEstimate {
     /// Part of the mean, in [0, 1], to add to it. Zero for a reported rate.
     pub(crate) prior: f64,
     pub(crate) source: RateSource,
+    /// Its utilization does not follow its load: the weight is the mean at most.
+    pub(crate) is_pinned: bool,
     /// At least half of its requests succeed. The capability of a failing backend says nothing
     /// about the usual one.
     pub(crate) serves: bool,
@@ -181,7 +183,7 @@ impl Capability {
         }
         let factor = if config.feedback.is_zero() { 1.0 } else { self.feedback.factor() };
         let (weight, serves, source) = (value * factor, self.serves, RateSource::Reported);
-        Some(CapabilityEstimate { weight, prior: 0.0, serves, source })
+        Some(CapabilityEstimate { weight, prior: 0.0, serves, is_pinned: false, source })
     }
 
     /// The capability by reported rates, if reports count now; zero while the rate is counted.

@@ -30,9 +30,17 @@
 //! **No [feedback](super::feedback)**: these weights follow utilization already, and a second
 //! integrator in the loop drives them to their limits.
 //!
+//! **A pause is no rate.** While this client sends nothing to a backend, for a break of its own or of
+//! the backend's, nothing is learned. The request before the next report says nothing of the rate
+//! either: it came at the end. So the count begins anew, and what was known before stays. A gap
+//! between reports is a pause if it has at least a half-life, and a tenth of the requests by the rate
+//! before. Counted as a rate, it would leave a backend that was unreachable for a minute a hundredth
+//! of its weight.
+//!
 //! **Where it is weak.** A client needs some ten requests to each backend in a half-life; with fewer
-//! its weights are chance. A utilization that stands still says nothing (a constant would collect
-//! all requests at its least value): the backend then counts as average.
+//! its weights are chance. A utilization that stands still is *pinned*: nothing shows that it follows
+//! the load. At a low value it would collect all requests, so the weight is the mean at most. Above
+//! the others it counts: a full backend gets less.
 
 use core::time::Duration;
 
@@ -46,6 +54,9 @@ const PRIOR: f64 = 0.05;
 const MIN_HALF_LIFE: Duration = Duration::from_secs(10);
 /// Half-lives without a change after which a utilization is no measurement.
 const MOVES_WITHIN: u32 = 3;
+/// A gap with this part of the requests by the rate before is a pause. By chance a gap is as long
+/// once in e¹⁰ = 22,000.
+const PAUSE: f64 = 0.1;
 /// Cap of a utilization, as that of [feedback](super::feedback): an absurd report is forgotten in
 /// seven half-lives.
 const MAX_UTILIZATION: f64 = 100.0;
@@ -92,8 +103,8 @@ impl Counted {
         }
     }
 
-    /// Takes a reported utilization. Returns whether it counted: only a report after requests of
-    /// this client does.
+    /// Takes a reported utilization. Returns whether it is news: only a report after requests of this
+    /// client is.
     pub(crate) fn on_report(
         &mut self,
         now: Timestamp,
@@ -106,7 +117,17 @@ impl Counted {
         if new == 0 || elapsed <= 0.0 {
             return false;
         }
+        if utilization != self.reported {
+            (self.reported, self.changed) = (utilization, now);
+        }
+        let is_pause = now.since(self.at) >= half_life(config)
+            && (new as f64 / 2.0).max(1.0) * self.weight <= PAUSE * self.requests * elapsed
+            && (self.weight > 0.0 || new <= 2);
         let left = decay::remaining(now, self.at, half_life(config));
+        (self.begun_and_ended, self.at) = (own.begun_and_ended, now);
+        if is_pause {
+            return true;
+        }
         let gain = 1.0 - left;
         let rate = new as f64 / 2.0 / elapsed;
         let charged = utilization.min(MAX_UTILIZATION) + config.error_penalty * own.failing;
@@ -114,10 +135,6 @@ impl Counted {
         self.requests = self.requests * left + rate * gain;
         self.utilization = self.utilization * left + charged * gain;
         self.weight = self.weight * left + gain;
-        if utilization != self.reported {
-            (self.reported, self.changed) = (utilization, now);
-        }
-        (self.begun_and_ended, self.at) = (own.begun_and_ended, now);
         true
     }
 
@@ -127,13 +144,10 @@ impl Counted {
             return None;
         }
         let serves = 2.0 * self.successes >= self.requests;
-        let stands_still = now.since(self.changed) >= half_life(config) * MOVES_WITHIN;
+        let is_pinned = now.since(self.changed) >= half_life(config) * MOVES_WITHIN;
         let shrunk = self.utilization + PRIOR * self.weight;
-        let (weight, prior) = match stands_still {
-            true => (0.0, 1.0),
-            false => (self.successes / shrunk, PRIOR * self.weight / shrunk),
-        };
-        Some(CapabilityEstimate { weight, prior, serves, source: RateSource::Counted })
+        let (weight, prior) = (self.successes / shrunk, PRIOR * self.weight / shrunk);
+        Some(CapabilityEstimate { weight, prior, serves, is_pinned, source: RateSource::Counted })
     }
 }
 
@@ -199,9 +213,61 @@ mod tests {
     }
 
     #[test]
-    fn constant_utilization_says_nothing() {
+    fn constant_utilization_is_pinned_and_a_moving_one_is_not() {
         let estimate = steady(20, 40, 0.0, |_| 0.3);
-        assert_eq!((estimate.weight, estimate.prior), (0.0, 1.0));
+        assert!(estimate.is_pinned);
+        near(estimate.weight, 20.0 / 0.35);
+        assert!(!steady(20, 29, 0.0, |_| 0.3).is_pinned);
+        assert!(!steady(20, 40, 0.0, about(0.3)).is_pinned);
+    }
+
+    /// The estimate after 100 s of requests, a pause, a first request, and 1 s of requests.
+    fn after_a_pause(rate: u64, pause: u64) -> f64 {
+        let config = WeightedConfig::default();
+        let (mut counted, mut requests) = (Counted::new(secs(0), &own(0), 0.5), 0);
+        let mut at = 0;
+        for (seconds, count) in core::iter::repeat_n((1, rate), 100).chain([(pause, 1), (1, rate)]) {
+            (at, requests) = (at + seconds, requests + count);
+            assert!(counted.on_report(secs(at), &own(requests), about(0.5)(at), &config));
+        }
+        counted.estimate(secs(at), &config).expect("counted").weight
+    }
+
+    #[test]
+    fn pause_leaves_the_rate_as_it_was() {
+        for (rate, pause) in [(20, 60), (20, 10), (1, 170)] {
+            near(after_a_pause(rate, pause), rate as f64 / 0.55);
+        }
+    }
+
+    #[test]
+    fn gap_that_may_be_chance_counts_as_a_rate() {
+        // Nine intervals of 1 s; and 20 of 0.05 s, in less than a half-life.
+        assert!(after_a_pause(1, 9) < 0.9 / 0.55);
+        assert!(after_a_pause(20, 5) < 0.9 * 20.0 / 0.55);
+    }
+
+    #[test]
+    fn requests_between_rare_reports_are_no_pause() {
+        let config = WeightedConfig::default();
+        let mut counted = Counted::new(secs(0), &own(0), 0.5);
+        for report in 1..10 {
+            // 20 a second at first, then 4.
+            let requests = if report < 5 { 600 * report } else { 2_400 + 120 * (report - 4) };
+            assert!(counted.on_report(secs(30 * report), &own(requests), about(0.5)(report), &config));
+        }
+        let weight = counted.estimate(secs(270), &config).expect("counted").weight;
+        assert!((weight / (4.0 / 0.55) - 1.0).abs() < 0.01, "{weight}");
+    }
+
+    #[test]
+    fn single_request_after_a_first_pause_is_no_rate() {
+        let config = WeightedConfig::default();
+        let mut counted = Counted::new(secs(0), &own(0), 0.5);
+        assert!(counted.on_report(secs(60), &own(1), 0.4, &config));
+        assert_eq!(counted.estimate(secs(60), &config), None);
+        assert!(counted.on_report(secs(80), &own(11), 0.4, &config));
+        near(counted.estimate(secs(80), &config).expect("counted").weight, 0.5 / 0.45);
     }
 
     #[test]

@@ -94,8 +94,10 @@ impl Weighted {
             let own = known.and_then(|known| match known.source {
                 RateSource::Reported => reported.as_ref().map(|bounds| bounds.hold(known.weight)),
                 RateSource::Counted => counted.as_ref().map(|bounds| {
-                    let prior = known.prior * bounds.mean * configured(slot);
-                    bounds.hold(known.weight + prior) * (base.mean / bounds.mean)
+                    let mean = bounds.mean * configured(slot);
+                    let weight = known.weight + known.prior * mean;
+                    let weight = if known.is_pinned { weight.min(mean) } else { weight };
+                    bounds.hold(weight) * (base.mean / bounds.mean)
                 }),
             });
             own.unwrap_or_else(|| base.hold(base.mean * configured(slot)))
@@ -111,17 +113,20 @@ impl Weighted {
     /// The bounds of weights of one source; `None` if they say nothing.
     fn bounds(&mut self, known: impl Iterator<Item = CapabilityEstimate> + Clone) -> Option<Bounds> {
         self.known.clear();
-        let serving = known.clone().filter(|known| known.serves && known.prior < 1.0);
+        let serving = known.clone().filter(|known| known.serves && !known.is_pinned);
         self.known.extend(serving.map(|known| known.weight));
         if self.known.is_empty() {
-            self.known.extend(known.clone().map(|known| known.weight).filter(|weight| *weight > 0.0));
+            let moving = known.clone().filter(|known| known.weight > 0.0 && !known.is_pinned);
+            self.known.extend(moving.map(|known| known.weight));
         }
         let most = BOUNDS.1 * median::lower(&mut self.known)?;
         let (mut count, mut sum, mut own) = (0_u32, 0.0, 0.0);
         for known in known {
             count += 1;
-            sum += known.weight.min(most);
-            own += 1.0 - known.prior;
+            if !known.is_pinned {
+                sum += known.weight.min(most);
+                own += 1.0 - known.prior;
+            }
         }
         let mean = sum / own;
         (mean.is_finite() && mean > 0.0).then_some(Bounds { count, mean, most })
@@ -186,7 +191,7 @@ mod tests {
     }
 
     fn known(weight: f64, serves: bool) -> Option<CapabilityEstimate> {
-        Some(CapabilityEstimate { weight, prior: 0.0, serves, source: RateSource::Reported })
+        Some(CapabilityEstimate { weight, prior: 0.0, serves, is_pinned: false, source: RateSource::Reported })
     }
 
     #[test]
@@ -212,7 +217,7 @@ mod tests {
     }
 
     fn counted(weight: f64, prior: f64) -> Option<CapabilityEstimate> {
-        Some(CapabilityEstimate { weight, prior, serves: true, source: RateSource::Counted })
+        Some(CapabilityEstimate { weight, prior, serves: true, is_pinned: false, source: RateSource::Counted })
     }
 
     fn relative(weighted: &Weighted, slot: usize) -> f64 {
@@ -238,14 +243,36 @@ mod tests {
         }
     }
 
+    fn pinned(weight: f64, prior: f64) -> Option<CapabilityEstimate> {
+        counted(weight, prior).map(|known| CapabilityEstimate { is_pinned: true, ..known })
+    }
+
     #[test]
-    fn backends_with_constant_utilizations_have_equal_weights() {
-        let weighted = updated(&[counted(0.0, 1.0), counted(5.0, 0.1), counted(5.0, 0.1)], 1.0);
+    fn pinned_backend_has_the_mean_at_most() {
+        let weighted = updated(&[pinned(50.0, 0.1), counted(5.0, 0.1), counted(5.0, 0.1)], 1.0);
         for slot in 0..3 {
             assert!((relative(&weighted, slot) - 1.0).abs() < 0.02, "{slot}");
         }
-        let silent = updated(&[counted(0.0, 1.0), counted(0.0, 1.0)], 1.0);
+        let silent = updated(&[pinned(5.0, 0.1), pinned(5.0, 0.1)], 1.0);
         assert_eq!(silent.relative(0), None, "no measurement at all");
+    }
+
+    /// Two backends at a utilization of 0.5, and a third that is full at any load. Each round
+    /// distributes 100 requests by the weights of the last. The third is at rest where
+    /// w = 0.05·C̄ ÷ (1 + 0.05 − 0.5).
+    #[test]
+    fn pinned_full_backend_loses_requests_round_by_round() {
+        let (mut shares, mut before) = ([1.0 / 3.0; 3], f64::INFINITY);
+        for _ in 0..20 {
+            let of = |share: f64, u: f64| counted(100.0 * share / (u + 0.05), 0.05 / (u + 0.05));
+            let full = of(shares[2], 1.0).map(|known| CapabilityEstimate { is_pinned: true, ..known });
+            let weighted = updated(&[of(shares[0], 0.5), of(shares[1], 0.5), full], 1.0);
+            let weights = [0, 1, 2].map(|slot| relative(&weighted, slot));
+            shares = weights.map(|weight| weight / weights.iter().sum::<f64>());
+            assert!(shares[2] < before + 1e-3, "{shares:?}");
+            before = shares[2];
+        }
+        assert!((shares[2] / shares[0] / (0.05 / 0.55) - 1.0).abs() < 0.05, "{shares:?}");
     }
 
     #[test]
