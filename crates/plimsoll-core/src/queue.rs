@@ -12,8 +12,12 @@
 //! full, a newcomer displaces the last request of the longest line, if that is longer than its own
 //! would be (as in FQ-CoDel, RFC 8290, 4.1.3).
 //!
-//! A request whose holder has its share of slots ([`Shares`](crate::slots::Shares)) is passed over,
-//! and others behind it are considered, up to `MAX_LOOK` in a line.
+//! A line has a list of its own for each client, so clients that share a line take turns in it. A
+//! client with its share of slots ([`Shares`](crate::slots::Shares)), or at its limit
+//! ([`ClientLimit`](crate::slots::ClientLimit)), hides no other: its requests are passed over, at any
+//! number. The first `MAX_LOOK` of a client are considered, since its share may be that of one kind
+//! of work. One call ends with the line that brings it to `MAX_LOOKS` requests, and the next one begins
+//! behind it.
 //!
 //! A request that has tried some backends already gets one of them again rather than none. So does
 //! a further attempt that need not wait ([`Balancer::pick_except`](crate::Balancer::pick_except)).
@@ -21,22 +25,25 @@
 //!
 //! Call [`Queue::serve`] until it returns `None` after each event that may free a slot: a request
 //! finished, a backend was added or changed state, the configuration changed. Then no request waits
-//! that could have a slot. Each step takes time in proportion to the lines that have waiters, at
-//! most `LINES`.
+//! that could have a slot, but for one behind `MAX_LOOKS` others. Each step takes time in proportion
+//! to the requests that it considers.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::pick::HashKey;
-use crate::slots::Holders;
+use crate::slots::{Holder, Holders};
 use crate::{BackendId, Pick};
 
 /// Lines of a queue. Two of 16 busy clients share one with a probability of 38%; then they wait
 /// together.
 const LINES: usize = 256;
 
-/// Requests of one line that are considered for a slot.
+/// Requests of one client that are considered for a slot.
 const MAX_LOOK: usize = 64;
+
+/// Requests after which a call ends: twice as many as wait at most by default.
+const MAX_LOOKS: usize = 2048;
 
 /// Marks the absence of a seat's number.
 const NONE: u32 = u32::MAX;
@@ -93,11 +100,26 @@ pub struct Queue<C> {
     waiting: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// The waiters of the clients with equal bits of their hashes.
+#[derive(Clone, Debug, Default)]
 struct Line {
+    /// Clients with waiters, the next one first.
+    clients: VecDeque<Client>,
+    len: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    holder: Holder,
     first: u32,
     last: u32,
     len: u32,
+}
+
+impl Line {
+    fn position(&self, client: Holder) -> Option<usize> {
+        self.clients.iter().position(|other| other.holder == client)
+    }
 }
 
 #[derive(Debug)]
@@ -134,27 +156,26 @@ impl<C> Queue<C> {
         self.waiting == 0
     }
 
-    /// The holders of the first request in the line of these holders; `None` if the line is empty.
+    /// The holders of the first request of the same client; `None` if it has none here.
     #[must_use]
     pub fn first_before(&self, holders: Holders) -> Option<Holders> {
-        let line = self.lines.get(line_of(holders)).filter(|line| line.len > 0)?;
-        Some(self.seats[line.first as usize].holders)
+        let line = self.lines.get(line_of(holders))?;
+        let client = &line.clients[line.position(holders.client)?];
+        Some(self.seats[client.first as usize].holders)
     }
 
-    /// The holders of the first request of each line, in order of service, with the length of the
-    /// line.
+    /// The holders of the first request of each client, with the number of its requests: line by
+    /// line, in order of service.
     pub fn heads(&self) -> impl Iterator<Item = (Holders, u32)> {
-        self.turns.iter().map(|line| {
-            let line = self.lines[usize::from(*line)];
-            (self.seats[line.first as usize].holders, line.len)
-        })
+        let clients = self.turns.iter().flat_map(|line| &self.lines[usize::from(*line)].clients);
+        clients.map(|client| (self.seats[client.first as usize].holders, client.len))
     }
 
     /// Takes a seat at the end of its line, for a request that found no slot. Its slot is picked
     /// by `wanted`.
     pub fn join(&mut self, holders: Holders, wanted: Wanted, call: C) -> Ticket {
         if self.lines.is_empty() {
-            self.lines = alloc::vec![Line { first: NONE, last: NONE, len: 0 }; LINES];
+            self.lines = alloc::vec![Line::default(); LINES];
         }
         let seat = Seat { hand: SeatState::Empty, call: Some(call), wanted, holders, previous: NONE, next: NONE };
         let number = self.vacant;
@@ -173,16 +194,16 @@ impl<C> Queue<C> {
         Ticket(number)
     }
 
-    /// Displaces the last request of the longest line from a full queue, for a request of these
-    /// holders. Returns the callback of the displaced one; `None` if no line is longer than the
-    /// newcomer's would be.
+    /// Displaces a request of the longest line from a full queue, for a request of these holders: the
+    /// last one of the client with most requests there. Returns the callback of the displaced one;
+    /// `None` if no line is longer than the newcomer's would be.
     pub fn displace(&mut self, holders: Holders) -> Option<C> {
         let own = self.lines.get(line_of(holders)).map_or(0, |line| line.len);
-        let longest = self.turns.iter().map(|line| self.lines[usize::from(*line)]).max_by_key(|line| line.len)?;
+        let longest = self.turns.iter().map(|line| &self.lines[usize::from(*line)]).max_by_key(|line| line.len)?;
         if longest.len <= own + 1 {
             return None;
         }
-        let number = longest.last;
+        let number = longest.clients.iter().max_by_key(|client| client.len)?.last;
         self.unlink(number);
         let seat = &mut self.seats[number as usize];
         seat.hand = SeatState::Displaced;
@@ -203,34 +224,58 @@ impl<C> Queue<C> {
         mut may_take: impl FnMut(Holders) -> bool,
         pick: impl FnOnce(&Wanted) -> Pick,
     ) -> Option<Served<C>> {
-        let (turn, number) = self.turns.iter().enumerate().find_map(|(turn, line)| {
-            let first = self.lines[usize::from(*line)].first;
-            let next = |number: &u32| Some(self.seats[*number as usize].next).filter(|next| *next != NONE);
-            let mut seats = core::iter::successors(Some(first), next).take(MAX_LOOK);
-            // Those of a line are mostly of one client, with one answer for all.
-            let mut denied = None;
-            let number = seats.find(|number| {
-                let holders = self.seats[*number as usize].holders;
-                let is_denied = denied == Some(holders) || !may_take(holders);
-                denied = denied.filter(|_| !is_denied).or(is_denied.then_some(holders));
-                !is_denied
-            })?;
-            Some((turn, number))
-        })?;
-        let line = self.turns[turn];
+        let (mut looks, mut found, mut last) = (0, None, 0);
+        for (turn, line) in self.turns.iter().enumerate() {
+            let mut clients = self.lines[usize::from(*line)].clients.iter();
+            found = clients.find_map(|client| self.first_fitting(client.first, &mut looks, &mut may_take));
+            last = turn;
+            if found.is_some() || looks >= MAX_LOOKS {
+                break;
+            }
+        }
+        let Some(number) = found else {
+            if looks >= MAX_LOOKS {
+                self.turns.rotate_left(last + 1);
+            }
+            return None;
+        };
+        let line = self.turns[last];
         let seat = &mut self.seats[number as usize];
         seat.hand = match pick(&seat.wanted) {
             Pick::Backend(id) => SeatState::Backend(id),
             Pick::NoBackend => SeatState::NoBackend,
             Pick::Wait(_) => return None,
         };
-        let served = seat.call.take().map(|call| Served { call, hand: seat.hand, holders: seat.holders });
+        let holders = seat.holders;
+        let served = seat.call.take().map(|call| Served { call, hand: seat.hand, holders });
         self.unlink(number);
-        if self.lines[usize::from(line)].len > 0 {
-            self.turns.remove(turn);
+        let Line { clients, len } = &mut self.lines[usize::from(line)];
+        if *len > 0 {
+            self.turns.remove(last);
             self.turns.push_back(line);
         }
+        if let Some(at) = clients.iter().position(|client| client.holder == holders.client) {
+            let client = clients.remove(at);
+            clients.extend(client);
+        }
         served
+    }
+
+    /// The first request of a client that may have a slot, from its seat `first` on.
+    fn first_fitting(&self, first: u32, looks: &mut usize, may_take: &mut impl FnMut(Holders) -> bool) -> Option<u32> {
+        let next = |number: &u32| Some(self.seats[*number as usize].next).filter(|next| *next != NONE);
+        let mut denied = None;
+        core::iter::successors(Some(first), next).take(MAX_LOOK).find(|number| {
+            *looks += 1;
+            let holders = self.seats[*number as usize].holders;
+            // Those of a client are mostly of one kind, with one answer for all.
+            if denied == Some(holders) {
+                return false;
+            }
+            let fits = may_take(holders);
+            denied = (!fits).then_some(holders).or(denied);
+            fits
+        })
     }
 
     /// State of the seat of `ticket`, and its callback while it waits.
@@ -260,31 +305,46 @@ impl<C> Queue<C> {
             return;
         }
         (seat.hand, seat.call) = (SeatState::Empty, Some(call));
+        let holder = seat.holders.client;
         let at = line_of(seat.holders);
-        let line = &mut self.lines[at];
-        (seat.previous, seat.next) = (NONE, line.first);
-        match line.first {
-            NONE => line.last = number,
-            first => self.seats[first as usize].previous = number,
+        let Line { clients, len } = &mut self.lines[at];
+        let known = clients.iter().position(|client| client.holder == holder).and_then(|at| clients.remove(at));
+        let mut client = known.unwrap_or(Client { holder, first: NONE, last: number, len: 0 });
+        (seat.previous, seat.next) = (NONE, client.first);
+        if let Some(second) = self.seats.get_mut(client.first as usize) {
+            second.previous = number;
         }
-        line.first = number;
-        line.len += 1;
+        client.first = number;
+        client.len += 1;
+        clients.push_front(client);
+        *len += 1;
         self.waiting += 1;
         self.turns.retain(|turn| usize::from(*turn) != at);
         self.turns.push_front(at as u16);
     }
 
     fn insert_last(&mut self, number: u32) {
-        let at = line_of(self.seats[number as usize].holders);
+        let holders = self.seats[number as usize].holders;
+        let at = line_of(holders);
         let line = &mut self.lines[at];
-        let last = core::mem::replace(&mut line.last, number);
+        if line.len == 0 {
+            self.turns.push_back(at as u16);
+        }
         line.len += 1;
-        match last {
-            NONE => {
-                line.first = number;
-                self.turns.push_back(at as u16);
+        let holder = holders.client;
+        let last = match line.position(holder) {
+            None => {
+                line.clients.push_back(Client { holder, first: number, last: number, len: 1 });
+                NONE
             }
-            last => self.seats[last as usize].next = number,
+            Some(at) => {
+                let client = &mut line.clients[at];
+                client.len += 1;
+                core::mem::replace(&mut client.last, number)
+            }
+        };
+        if let Some(last) = self.seats.get_mut(last as usize) {
+            last.next = number;
         }
         let seat = &mut self.seats[number as usize];
         (seat.previous, seat.next) = (last, NONE);
@@ -294,17 +354,24 @@ impl<C> Queue<C> {
     fn unlink(&mut self, number: u32) {
         let Seat { previous, next, holders, .. } = self.seats[number as usize];
         let at = line_of(holders);
+        let line = &mut self.lines[at];
+        let Some(position) = line.position(holders.client) else { return };
+        let client = &mut line.clients[position];
         match self.seats.get_mut(previous as usize) {
             Some(seat) => seat.next = next,
-            None => self.lines[at].first = next,
+            None => client.first = next,
         }
         match self.seats.get_mut(next as usize) {
             Some(seat) => seat.previous = previous,
-            None => self.lines[at].last = previous,
+            None => client.last = previous,
         }
-        self.lines[at].len -= 1;
+        client.len -= 1;
+        if client.len == 0 {
+            line.clients.remove(position);
+        }
+        line.len -= 1;
         self.waiting -= 1;
-        if self.lines[at].len == 0 {
+        if line.len == 0 {
             self.turns.retain(|turn| usize::from(*turn) != at);
         }
     }

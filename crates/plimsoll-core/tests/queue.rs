@@ -315,6 +315,62 @@ fn client_at_its_share_delays_no_other() {
     assert_eq!(order(&mut queue, None), [101, 102, 103]);
 }
 
+/// Clients 1 and 2 share a line. Client 1 is at its limit, and its requests go to many endpoints.
+#[test]
+fn client_at_its_limit_hides_no_other_of_its_line() {
+    let (mut queue, mut tickets) = (Queue::default(), Vec::new());
+    let of = |client: u64| Holders { client: Holder::new(7 << 24 | client), work: Holder::new(0) };
+    for number in 0..1_000 {
+        let work = Holder::new(number);
+        tickets.push(queue.join(Holders { work, ..of(1) }, Wanted::default(), number));
+    }
+    (0..3).for_each(|number| tickets.push(queue.join(of(2), Wanted::default(), 2_000 + number)));
+    assert_eq!((queue.first_before(of(2)), queue.heads().count()), (Some(of(2)), 2));
+    let id = World::new().backends[0];
+    let mut asked = 0;
+    let mut serve = |queue: &mut Queue<u64>| {
+        let may_take = |holders: Holders| {
+            asked += 1;
+            holders.client != of(1).client
+        };
+        queue.serve(may_take, |_| Pick::Backend(id)).map(|served| served.call)
+    };
+    assert_eq!([0; 4].map(|_| serve(&mut queue)), [Some(2_000), Some(2_001), Some(2_002), None]);
+    assert!(asked < 4 * 65, "{asked} questions");
+    // Without a limit both take turns.
+    tickets.push(queue.join(of(2), Wanted::default(), 2_003));
+    let order = order(&mut queue, None);
+    assert_eq!((&order[..3], order.len()), (&[0, 2_003, 1][..], 1_001));
+}
+
+/// 100 clients in a line each, all at their limits with 40 requests: 4,000, more than one call
+/// considers. The last one has a request more.
+#[test]
+fn calls_consider_a_bounded_number_and_go_on_behind_them() {
+    let (mut queue, mut tickets) = (Queue::default(), Vec::new());
+    for number in 0..100 {
+        for work in 0..40 {
+            let holders = Holders { work: Holder::new(work), ..client(number) };
+            tickets.push(queue.join(holders, Wanted::default(), number));
+        }
+    }
+    tickets.push(queue.join(client(200), Wanted::default(), 200));
+    let id = World::new().backends[0];
+    let mut asked = Vec::new();
+    let mut serve = |queue: &mut Queue<u64>| {
+        let mut count = 0;
+        let may_take = |holders| {
+            count += 1;
+            holders == client(200)
+        };
+        let served = queue.serve(may_take, |_| Pick::Backend(id)).map(|served| served.call);
+        asked.push(count);
+        served
+    };
+    assert_eq!([serve(&mut queue), serve(&mut queue)], [None, Some(200)]);
+    assert!(asked.iter().all(|count| (1_000..=2_088).contains(count)), "{asked:?}");
+}
+
 #[test]
 fn newcomer_displaces_the_last_of_the_longest_line_only() {
     let (mut queue, tickets) = lines([4, 2, 0]);
