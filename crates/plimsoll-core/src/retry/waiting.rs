@@ -10,10 +10,11 @@
 //! ([`slots`](crate::slots)): a request may wait while
 //!
 //! ```text
-//! held + wanted <= reserve * free
+//! held + wanted <= reserve * free          free: the places that are free with this request
 //! ```
 //!
-//! One greedy client stops at half of the places, `n` of them at `n / (n + 1)` together. Work (a route
+//! The first request of a holder has no other rule, but for one place: with a large body it would
+//! take all places alone. One greedy client stops at half of the places, `n` of them at `n / (n + 1)` together. Work (a route
 //! or an endpoint) has a higher bound, since all clients of a failing endpoint wait for the same one.
 //!
 //! A request without a place is answered at once with its last failure. That is also the better
@@ -49,13 +50,11 @@ impl Waiting {
     /// Takes places for a request with this many kept bytes; `None` if it may not wait.
     pub fn take(&mut self, holders: Holders, bytes: usize) -> Option<Places> {
         let wanted = u32::try_from(bytes.div_ceil(Self::PLACE_BYTES)).unwrap_or(u32::MAX).max(1);
-        let free = Self::PLACES - self.used;
+        let Some(free) = (Self::PLACES - self.used).checked_sub(wanted) else { return None };
         let (clients, works) =
             self.holders.get_or_insert_with(|| (Shares::new(CLIENT_RESERVE), Shares::new(WORK_RESERVE)));
-        let has_share =
-            |held: u32, reserve: u32| held.saturating_add(wanted) <= free.saturating_mul(reserve) || held == 0;
-        let may_wait = wanted <= free
-            && has_share(clients.held(holders.client), CLIENT_RESERVE)
+        let has_share = |held: u32, reserve: u32| held + wanted <= (free * reserve).max(1);
+        let may_wait = has_share(clients.held(holders.client), CLIENT_RESERVE)
             && has_share(works.held(holders.work), WORK_RESERVE);
         may_wait.then(|| {
             self.used += wanted;
@@ -117,7 +116,7 @@ mod tests {
     fn work_of_many_clients_leaves_places_to_other_work() {
         let mut waiting = Waiting::default();
         let taken = (0..2_000).filter_map(|client| waiting.take(of(client, 9), 0)).count();
-        assert_eq!(taken, 820, "four fifths");
+        assert_eq!(taken, 819, "four fifths");
         assert!(waiting.take(of(5_000, 8), 0).is_some());
     }
 
@@ -130,9 +129,23 @@ mod tests {
         assert_eq!(fill(&mut Waiting::default(), of(1, 1), 64 * KIB).len(), 128);
         let mut waiting = Waiting::default();
         let bytes: usize = (0..10_000).filter_map(|n| waiting.take(of(n, n), 64 * KIB)).map(|_| 64 * KIB).sum();
-        assert_eq!(bytes, 16 * KIB * KIB);
-        assert_eq!(waiting.take(of(1, 20_000), 0), None, "no place is free");
+        assert_eq!(bytes, 16 * KIB * KIB - 64 * KIB, "the last ones are for small requests");
+        assert_eq!((0..5).filter_map(|n| waiting.take(of(20_000 + n, 20_000 + n), 0)).count(), 4);
+        assert_eq!(waiting.take(of(30_000, 30_000), 0), None, "no place is free");
         assert_eq!(Waiting::default().take(of(1, 1), usize::MAX), None);
+    }
+
+    #[test]
+    fn first_request_of_a_client_leaves_half_of_the_places() {
+        for mib in [9, 15, 16] {
+            assert_eq!(Waiting::default().take(of(1, 1), mib * KIB * KIB), None, "{mib} MiB of 16");
+        }
+        let mut waiting = Waiting::default();
+        assert_eq!(waiting.take(of(1, 1), 8 * KIB * KIB), Some(Places(512)));
+        assert_eq!(waiting.take(of(1, 2), 0), None, "its share is used up");
+        assert_eq!(fill(&mut waiting, of(2, 2), 0).len(), 256, "as if it had many small ones");
+        assert_eq!(waiting.take(of(3, 3), 3 * KIB * KIB), None);
+        assert_eq!(waiting.take(of(3, 3), 2 * KIB * KIB), Some(Places(128)));
     }
 
     #[test]
