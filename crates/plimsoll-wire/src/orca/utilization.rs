@@ -4,6 +4,12 @@
 //! report it under a name of its own. The largest of the named metrics is then the utilization.
 //! Without any of them in a report the usual rule holds: `application_utilization`, else
 //! `cpu_utilization`. A value that is not a finite number above zero counts as absent.
+//!
+//! Why is 0 absent, where it might mean idle? A114 and Envoy say so for each of these fields. A
+//! report in protobuf cannot tell a field of 0 from one that is not set, and a weight divides by the
+//! utilization. So one report has one meaning for all clients of a backend. The price: a server that
+//! is idle by its named metric counts by its CPU, if it reports that too. A server that should not
+//! leaves the CPU out.
 
 use std::fmt;
 use std::str::FromStr;
