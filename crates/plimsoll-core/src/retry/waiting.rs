@@ -50,7 +50,7 @@ impl Waiting {
     /// Takes places for a request with this many kept bytes; `None` if it may not wait.
     pub fn take(&mut self, holders: Holders, bytes: usize) -> Option<Places> {
         let wanted = u32::try_from(bytes.div_ceil(Self::PLACE_BYTES)).unwrap_or(u32::MAX).max(1);
-        let Some(free) = (Self::PLACES - self.used).checked_sub(wanted) else { return None };
+        let free = (Self::PLACES - self.used).checked_sub(wanted)?;
         let (clients, works) =
             self.holders.get_or_insert_with(|| (Shares::new(CLIENT_RESERVE), Shares::new(WORK_RESERVE)));
         let has_share = |held: u32, reserve: u32| held + wanted <= (free * reserve).max(1);
