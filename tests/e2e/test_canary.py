@@ -4,7 +4,7 @@ import json
 
 from harness.fleet import PLIMSOLL, Fleet, Proxy
 from harness.http1 import Connection
-from harness.process import Process, find_program, free_port, run, wait_until
+from harness.process import free_port, run, wait_until
 
 USERS = [f"user-{number}" for number in range(1000)]
 
@@ -48,33 +48,16 @@ def asked(port: int, users: list[str]) -> list[tuple[int, str | None, bytes]]:
 
 def nginx_split(fleet: Fleet, main: str, canary: str, percent: float) -> int:
     """nginx with the same task: `split_clients` by the same field. Returns its port."""
-    port, home = free_port(), fleet.directory / "nginx-split"
-    home.mkdir()
-    (home / "nginx.conf").write_text(f"""
-        daemon off;
-        master_process off;
-        pid {home}/nginx.pid;
-        error_log stderr warn;
-        events {{ worker_connections 1024; }}
-        http {{
-            access_log off;
-            client_body_temp_path {home}/body;
-            proxy_temp_path {home}/proxy;
-            fastcgi_temp_path {home}/fastcgi;
-            uwsgi_temp_path {home}/uwsgi;
-            scgi_temp_path {home}/scgi;
-            split_clients $http_x_user $side {{ {percent}% {canary}; * {main}; }}
-            server {{
-                listen 127.0.0.1:{port};
-                keepalive_requests 100000;
-                location / {{ proxy_pass http://$side; }}
-            }}
+    port = free_port()
+    http = f"""
+        split_clients $http_x_user $side {{ {percent}% {canary}; * {main}; }}
+        server {{
+            listen 127.0.0.1:{port};
+            keepalive_requests 100000;
+            location / {{ proxy_pass http://$side; }}
         }}
-    """)
-    command = [find_program("nginx"), "-e", "stderr", "-p", str(home), "-c", str(home / "nginx.conf")]
-    process = Process("nginx-split", command, fleet.directory)
-    fleet.processes.append(process)
-    process.wait_for_port(port)
+    """
+    fleet.nginx_with("nginx-split", http, port)
     return port
 
 

@@ -3,8 +3,9 @@
 import threading
 
 from harness.fleet import Fleet, Proxy
+from harness import http2
 from harness.http1 import Connection, Handler, Message, answer
-from harness.process import Process, find_program, free_port, wait_until
+from harness.process import free_port, wait_until
 
 BODY = b"a body of some length" * 10
 
@@ -21,9 +22,9 @@ class Seen:
     def _handler(self, name: bytes) -> Handler:
         def handle(connection: Connection, head: Message) -> None:
             method, target, _ = head.start.split(" ", 2)
-            body = connection.read_exactly(int(head.get("content-length") or 0))
+            connection.read_body(head, to_close=False)
             with self._lock:
-                self.requests.append((method, target, head.get("host"), body))
+                self.requests.append((method, target, head.get("host"), head.body))
                 self.marks.append(head.get("x-plimsoll-mirror"))
             answer(connection, name)
 
@@ -53,33 +54,16 @@ backends = ["{shadow}"]
 
 def nginx_mirror(fleet: Fleet, main: str, shadow: str) -> int:
     """nginx with the same task. Returns its port."""
-    port, home = free_port(), fleet.directory / "nginx-mirror"
-    home.mkdir()
-    (home / "nginx.conf").write_text(f"""
-        daemon off;
-        master_process off;
-        pid {home}/nginx.pid;
-        error_log stderr warn;
-        events {{ worker_connections 1024; }}
-        http {{
-            access_log off;
-            client_body_temp_path {home}/body;
-            proxy_temp_path {home}/proxy;
-            fastcgi_temp_path {home}/fastcgi;
-            uwsgi_temp_path {home}/uwsgi;
-            scgi_temp_path {home}/scgi;
-            server {{
-                listen 127.0.0.1:{port};
-                proxy_set_header Host $host;
-                location / {{ mirror /copy; proxy_pass http://{main}; }}
-                location = /copy {{ internal; proxy_pass http://{shadow}$request_uri; }}
-            }}
+    port = free_port()
+    http = f"""
+        server {{
+            listen 127.0.0.1:{port};
+            proxy_set_header Host $host;
+            location / {{ mirror /copy; proxy_pass http://{main}; }}
+            location = /copy {{ internal; proxy_pass http://{shadow}$request_uri; }}
         }}
-    """)
-    command = [find_program("nginx"), "-e", "stderr", "-p", str(home), "-c", str(home / "nginx.conf")]
-    process = Process("nginx-mirror", command, fleet.directory)
-    fleet.processes.append(process)
-    process.wait_for_port(port)
+    """
+    fleet.nginx_with("nginx-mirror", http, port)
     return port
 
 
@@ -154,3 +138,19 @@ def test_share_of_the_requests_is_copied(fleet: Fleet) -> None:
             client.request("/")
     wait_until("the copies", lambda: copies(proxy, "answered") >= 20, 10)
     assert len(shadow.requests) == 20
+
+
+def test_http2_body_that_ends_by_an_empty_frame_is_copied(fleet: Fleet) -> None:
+    main, shadow = Seen(fleet, b"main"), Seen(fleet, b"shadow")
+    proxy = mirror_proxy(fleet, main.address, shadow.address, ', methods = ["POST"]')
+    with http2.Connection.to(proxy.port) as client:
+        for stream, length in ((1, [(b"content-length", b"%d" % len(BODY))]), (3, [])):
+            head = http2.request(b"POST", b"/%d" % stream, *length)
+            client.send(http2.headers(stream, head, end=False) + http2.frame(http2.DATA, 0, stream, BODY))
+            # The end comes when the backend has all bytes.
+            client.send(http2.frame(http2.DATA, http2.END_STREAM, stream))
+            client.reading(lambda stream=stream: client.answer(stream).ended)
+            assert client.answer(stream).status == 200
+    wait_until("the copies", lambda: copies(proxy, "answered") == 2, 10)
+    assert sorted(request[1:] for request in shadow.requests) == sorted(request[1:] for request in main.requests)
+    assert copies(proxy, "body-incomplete") == 0

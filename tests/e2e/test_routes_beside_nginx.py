@@ -1,7 +1,6 @@
 """The same task for plimsoll and nginx before the same backends: exact paths, conditions, redirects, rewritten paths and changed fields.
 Their responses, and the requests that backends see, are compared over HTTP/1 and HTTP/2."""
 
-import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -156,7 +155,7 @@ def both(module_fleet: Fleet) -> Iterator[Both]:
     proxy = module_fleet.proxy_of(lambda port, admin: PLIMSOLL.format(port=port, admin=admin, **addresses))
     for name in addresses:
         proxy.admin.wait_for_healthy(1, cluster=name)
-    ports = nginx(module_fleet, pathlib.Path(module_fleet.directory), NGINX_HTTP.format(**addresses), NGINX_SERVER)
+    ports = nginx(module_fleet, NGINX_HTTP.format(**addresses), NGINX_SERVER)
     yield Both(proxy, ports)
 
 

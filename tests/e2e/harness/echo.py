@@ -1,13 +1,12 @@
 """Backends that tell which of them was asked, and for what; and an nginx that routes to them."""
 
 import json
-import pathlib
 from dataclasses import dataclass
 
 from .fleet import Fleet
 from .http1 import Connection, Message, answer
 from .http2 import Connection as Http2
-from .process import Process, find_program, free_port
+from .process import free_port
 
 # Fields of a backend's response, beside its body.
 SERVED_BY = "server: origin/1.0\r\nx-powered-by: origin\r\nset-cookie: origin=1\r\n"
@@ -74,32 +73,9 @@ def ask_http2(port: int, target: str, method: str = "GET", fields: str = "", hos
         return _seen(got.status, got.fields, got.body)
 
 
-def nginx(fleet: Fleet, directory: pathlib.Path, http: str, locations: str) -> tuple[int, int]:
+def nginx(fleet: Fleet, http: str, locations: str) -> tuple[int, int]:
     """An nginx with these lines of its `http` and of its server. Returns its ports for HTTP/1 and HTTP/2."""
     ports = free_port(), free_port()
-    home = directory / "router"
-    home.mkdir()
-    paths = "\n".join(f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    (home / "nginx.conf").write_text(f"""
-        daemon off;
-        master_process off;
-        pid {home}/nginx.pid;
-        error_log stderr warn;
-        events {{ worker_connections 256; }}
-        http {{
-            access_log off;
-            {paths}
-            {http}
-            server {{
-                listen 127.0.0.1:{ports[0]};
-                listen 127.0.0.1:{ports[1]} http2;
-                {locations}
-            }}
-        }}
-    """)
-    command = [find_program("nginx"), "-e", "stderr", "-p", str(home), "-c", str(home / "nginx.conf")]
-    process = Process("router", command, fleet.directory)
-    fleet.processes.append(process)
-    for port in ports:
-        process.wait_for_port(port)
+    server = f"server {{ listen 127.0.0.1:{ports[0]}; listen 127.0.0.1:{ports[1]} http2; {locations} }}"
+    fleet.nginx_with("router", http + server, *ports)
     return ports

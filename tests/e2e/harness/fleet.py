@@ -256,8 +256,25 @@ class Fleet:
         for path, content in (files or {}).items():
             (home / path.lstrip("/")).write_bytes(content)
         locations = "\n".join(f"location = {path} {{ root {home}; }}" for path in files or {})
-        paths = "\n".join(f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         tls = f"ssl_certificate {certificate.certificate}; ssl_certificate_key {certificate.key};" if certificate else ""
+        http = f"""
+            server {{
+                listen 127.0.0.1:{port}{" ssl" if certificate else ""};
+                {tls}
+                add_header x-backend 127.0.0.1:{port} always;
+                location / {{ return 200 "127.0.0.1:{port}\\n"; }}
+                location /upload {{ proxy_pass http://127.0.0.1:{port}/; }}
+                {locations}
+            }}
+        """
+        self.nginx_with(name, http, port)
+        return f"127.0.0.1:{port}"
+
+    def nginx_with(self, name: str, http: str, *ports: int) -> None:
+        """An nginx with one worker and these lines in its `http`, which listens on these ports."""
+        home = self.directory / name
+        home.mkdir(exist_ok=True)
+        paths = "\n".join(f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         (home / "nginx.conf").write_text(f"""
             daemon off;
             master_process off;
@@ -267,19 +284,13 @@ class Fleet:
             http {{
                 access_log off;
                 {paths}
-                server {{
-                    listen 127.0.0.1:{port}{" ssl" if certificate else ""};
-                    {tls}
-                    add_header x-backend 127.0.0.1:{port} always;
-                    location / {{ return 200 "127.0.0.1:{port}\\n"; }}
-                    location /upload {{ proxy_pass http://127.0.0.1:{port}/; }}
-                    {locations}
-                }}
+                {http}
             }}
         """)
         command = [find_program("nginx"), "-e", "stderr", "-p", str(home), "-c", str(home / "nginx.conf")]
-        self._keep(Process(name, command, self.directory)).wait_for_port(port)
-        return f"127.0.0.1:{port}"
+        process = self._keep(Process(name, command, self.directory))
+        for port in ports:
+            process.wait_for_port(port)
 
     def origin(self, handler: Handler, context: ssl.SSLContext | None = None) -> str:
         """A server in this process that answers byte by byte, by TLS with a `context`. Returns its address."""
