@@ -10,6 +10,10 @@
 //! - *By key* ([`Split::by_key`]): the same key always stays on one side. A hash of the key, without
 //!   secrets, is its *position* in [0, 1). So all threads, processes and restarts agree.
 //!
+//! Copies for a mirror take turns of their own ([`turn_of_copy`]), by the fraction of i·√2. 1, φ and √2
+//! are linearly independent over the rationals, so both sequences together fill the square evenly: a
+//! mirror copies its share of the canary's requests and of the others.
+//!
 //! The sides lie on [0, 1) with the first one, the main version, at the upper end and the others
 //! below it from zero. When the weight of the only canary grows, its part [0, w) grows at its upper
 //! end: keys move to the canary and none leaves it. With several canaries this holds for their parts
@@ -109,6 +113,13 @@ pub const fn turn(number: u64) -> Position {
     Position(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
+/// The position of request number `number` for a mirror, independent of its [`turn`].
+#[must_use]
+pub const fn turn_of_copy(number: u64) -> Position {
+    // The fraction of number·√2, exact in 64 bits.
+    Position(number.wrapping_mul(0x6a09_e667_f3bc_c909))
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::format;
@@ -160,6 +171,20 @@ mod tests {
     }
 
     const EXPECTED: [u64; 3] = [6512, 1666, 16710];
+
+    #[test]
+    fn mirror_copies_its_share_of_every_side() {
+        for (weight, copied) in [(5.0, 10.0), (10.0, 10.0), (50.0, 20.0)] {
+            let split = Split::new(&[100.0 - weight, weight]).unwrap();
+            let mirror = Split::new(&[100.0 - copied, copied]).unwrap();
+            let numbers = (0..100_000_u64).filter(|number| mirror.side(turn_of_copy(*number)) == 1);
+            let (all, of_canary) =
+                numbers.fold((0, 0), |(all, of_canary), number| (all + 1, of_canary + split.side(turn(number))));
+            assert!((f64::from(all) - 1000.0 * copied).abs() < 5.0, "{all}");
+            let expected = 1000.0 * copied * weight / 100.0;
+            assert!((of_canary as f64 / expected - 1.0).abs() < 0.05, "{of_canary} for {expected}");
+        }
+    }
 
     #[test]
     fn weight_zero_gets_nothing_and_junk_is_no_split() {

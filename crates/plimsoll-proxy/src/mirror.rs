@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use plimsoll_core::split::{Split, turn};
+use plimsoll_core::split::{Split, turn_of_copy};
 
 use crate::config::{Config, Mirror, Route};
 use crate::counts::{Counts, Label};
@@ -133,7 +133,7 @@ impl LiveMirror {
 
     /// Whether the next request of its methods is one of the share.
     pub(crate) fn takes_next(&self) -> bool {
-        self.split.side(turn(self.shared.turns.fetch_add(1, Ordering::Relaxed))) == 1
+        self.split.side(turn_of_copy(self.shared.turns.fetch_add(1, Ordering::Relaxed))) == 1
     }
 
     pub(crate) fn count(&self, fate: Fate) {

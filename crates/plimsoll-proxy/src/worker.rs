@@ -296,12 +296,19 @@ impl Serving {
         let degrade = Degrade::new(common.config, route, cluster, listener.claims.only_customer_header(), common.stale);
         let keys = common.config.clusters().get(cluster).and_then(Keys::new);
         let inbound = common.inbound.get(cluster).cloned();
-        let mut target = Target::new(client, route, &listener.claims, inbound, batch, degrade, keys);
-        target.mirror = common.mirrors.of(route).and_then(|live| {
-            let client = self.clients.get(&live.settings().cluster)?.clone();
-            Some(Box::new(Mirror::new(live, client, route.request_timeout)))
-        });
-        Some(target)
+        let target = Target::new(client, route, &listener.claims, inbound, batch, degrade, keys);
+        Some(match self.mirror(common, route) {
+            Some(mirror) => target.mirrored(mirror),
+            None => target,
+        })
+    }
+
+    fn mirror(&self, common: &Common<'_>, route: &config::Route) -> Option<Mirror> {
+        let live = common.mirrors.of(route)?;
+        let cluster = &live.settings().cluster;
+        let client = self.clients.get(cluster)?.clone();
+        let keys = common.config.clusters().get(cluster).and_then(Keys::new);
+        Some(Mirror::new(live, client, route.request_timeout, keys))
     }
 }
 

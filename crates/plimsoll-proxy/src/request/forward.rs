@@ -204,6 +204,10 @@ async fn by_cluster(
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
     let keyed = target.keyed(&request, || connection.client_address(request.headers()));
+    let key_of_copy = target.mirror.as_ref().and_then(|mirror| {
+        let key = mirror.key(&request, || connection.client_address(request.headers()));
+        key.or_else(|| keyed.as_ref()?.key)
+    });
     // By the request as it came: a client cannot hide its customer by naming that field in
     // `Connection`.
     let holder = target.customer_holder(customer.as_deref());
@@ -246,7 +250,7 @@ async fn by_cluster(
     let asks_for_tunnel = asks_to_switch && http2;
     let is_get = request.method() == Method::GET;
     if let Some(mirror) = &target.mirror {
-        mirror.copy(&mut request, asks_to_switch);
+        mirror.copy(&mut request, asks_to_switch, (client, key_of_copy));
     }
     let failure = request.body().failure();
     if let Some(permit) = &mut active.permit {

@@ -18,6 +18,8 @@ type Done = Box<dyn FnOnce(Result<Bytes, CopyError>) + Send>;
 pub(crate) struct BodyCopy {
     pieces: BytesMut,
     max: usize,
+    /// Bytes of the whole body, if its length is known.
+    length: Option<u64>,
     /// Called exactly once.
     done: Option<Done>,
 }
@@ -25,7 +27,13 @@ pub(crate) struct BodyCopy {
 impl BodyCopy {
     /// A copy of at most `max` bytes for `done`.
     pub(crate) fn new(max: usize, done: impl FnOnce(Result<Bytes, CopyError>) + Send + 'static) -> Box<Self> {
-        Box::new(Self { pieces: BytesMut::new(), max, done: Some(Box::new(done)) })
+        Box::new(Self { pieces: BytesMut::new(), max, length: None, done: Some(Box::new(done)) })
+    }
+
+    /// The body has this length, if it is known. Its sender stops reading at the last byte, and does
+    /// not see the end of a body with trailers.
+    pub(super) fn expect(&mut self, length: Option<u64>) {
+        self.length = length;
     }
 
     /// Takes a piece. Once the body is too long, all of the copy is dropped.
@@ -35,6 +43,9 @@ impl BodyCopy {
             self.end(Err(CopyError::TooLong));
         } else if self.done.is_some() {
             self.pieces.extend_from_slice(piece);
+            if self.length == Some(self.pieces.len() as u64) {
+                self.finish();
+            }
         }
     }
 
@@ -79,6 +90,18 @@ mod tests {
         body.finish();
         drop(body);
         assert_eq!(*ends.lock().unwrap(), [Ok(Bytes::from_static(b"abcde"))]);
+    }
+
+    #[test]
+    fn body_of_known_length_ends_with_its_last_byte() {
+        let (mut body, ends) = copy(5);
+        body.expect(Some(3));
+        body.add(&Bytes::from_static(b"ab"));
+        assert!(ends.lock().unwrap().is_empty());
+        body.add(&Bytes::from_static(b"c"));
+        assert_eq!(*ends.lock().unwrap(), [Ok(Bytes::from_static(b"abc"))]);
+        drop(body);
+        assert_eq!(ends.lock().unwrap().len(), 1);
     }
 
     #[test]

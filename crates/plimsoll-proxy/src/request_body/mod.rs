@@ -115,7 +115,8 @@ impl RequestBody {
     }
 
     /// Shows its pieces to `copy` as they pass. A body that is complete already has none.
-    pub(crate) fn copied(&mut self, copy: Box<BodyCopy>) {
+    pub(crate) fn copied(&mut self, mut copy: Box<BodyCopy>) {
+        copy.expect(self.size_hint().exact());
         self.copy = Some(copy);
     }
 

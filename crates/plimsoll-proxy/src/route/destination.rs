@@ -64,7 +64,7 @@ pub(crate) struct Target {
     client: Client<RequestBody>,
     request_timeout: Option<Duration>,
     host_rewrite: Option<HostRewrite>,
-    /// Backends get the client's address by the PROXY protocol.
+    /// Backends, or those of copies, get the client's address by the PROXY protocol.
     tells_address: bool,
     /// Backends are spoken to in HTTP/2 only.
     is_http2: bool,
@@ -220,6 +220,13 @@ impl Target {
         if let (Some(keys), Some(keyed)) = (&self.keys, keyed) {
             keys.mark(*keyed, is_tls, response);
         }
+    }
+
+    /// Copies its requests by this mirror.
+    pub(crate) fn mirrored(mut self, mirror: Mirror) -> Self {
+        self.tells_address |= mirror.tells_address();
+        self.mirror = Some(Box::new(mirror));
+        self
     }
 
     /// The route, in words.

@@ -72,6 +72,12 @@ impl Keys {
         }
     }
 
+    /// The key that a request has without a new cookie.
+    pub(crate) fn own<B>(&self, request: &Request<B>, client: impl Fn() -> IpAddr) -> Option<HashKey> {
+        let keyed = self.of(request, client);
+        keyed.key.filter(|_| keyed.new_cookie.is_none())
+    }
+
     /// Gives the client its cookie, if it needs one and the response is for this client alone.
     pub(crate) fn mark<B>(&self, keyed: Keyed, is_tls: bool, response: &mut Response<B>) {
         let (Some(number), Some(sticky)) = (keyed.new_cookie, &self.sticky) else { return };

@@ -9,7 +9,12 @@
 //! proxies that mirror to each other stop after one copy. The field is no proof: clients can send it,
 //! and then are not copied. The host stays as it is; Envoy appends `-shadow`, which virtual hosts at
 //! the other cluster do not know.
+//!
+//! A copy counts for the client of its request, has the key that its own cluster reads in the
+//! request as it came, and names the client's address in the PROXY protocol. Without a key of its
+//! own, such as the cookie of a sticky cluster, it has that of the request.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +24,13 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use plimsoll::client::{self, Client, ClientAddress, Terms};
 use plimsoll_core::Criticality;
+use plimsoll_core::pick::HashKey;
+use plimsoll_core::slots::Holder;
 
 use crate::mirror::{Fate, LiveMirror, Slot};
 use crate::request_body::RequestBody;
 use crate::request_body::copy::{BodyCopy, CopyError};
+use crate::route::keys::Keys;
 
 /// Marks the copy of a request.
 pub(crate) const X_PLIMSOLL_MIRROR: HeaderName = HeaderName::from_static("x-plimsoll-mirror");
@@ -37,16 +45,38 @@ pub(crate) struct Mirror {
     live: Arc<LiveMirror>,
     client: Client<RequestBody>,
     timeout: Option<Duration>,
+    /// The keys of copies; `None` unless the policy of their cluster reads them.
+    keys: Option<Keys>,
 }
 
 impl Mirror {
-    /// `timeout` is that of the route.
-    pub(crate) fn new(live: &Arc<LiveMirror>, client: Client<RequestBody>, timeout: Option<Duration>) -> Self {
-        Self { live: Arc::clone(live), client, timeout }
+    /// `timeout` is that of the route, `keys` are those of the cluster of the copies.
+    pub(crate) fn new(
+        live: &Arc<LiveMirror>,
+        client: Client<RequestBody>,
+        timeout: Option<Duration>,
+        keys: Option<Keys>,
+    ) -> Self {
+        Self { live: Arc::clone(live), client, timeout, keys }
     }
 
-    /// Copies a request that is ready for its backend, if it is one of the share.
-    pub(crate) fn copy(&self, request: &mut Request<RequestBody>, asks_to_switch: bool) {
+    /// Whether copies need the [`ClientAddress`] of their request, for the PROXY protocol.
+    pub(crate) fn tells_address(&self) -> bool {
+        self.client.cluster().config().proxy_protocol.is_some()
+    }
+
+    /// The key of the copy of a request as it came from this client.
+    pub(crate) fn key<B>(&self, request: &Request<B>, client: impl Fn() -> IpAddr) -> Option<HashKey> {
+        self.keys.as_ref()?.own(request, client)
+    }
+
+    /// Copies a request of this client that is ready for its backend, if it is one of the share.
+    pub(crate) fn copy(
+        &self,
+        request: &mut Request<RequestBody>,
+        asks_to_switch: bool,
+        client: (Holder, Option<HashKey>),
+    ) {
         let settings = self.live.settings();
         if !settings.methods.contains(request.method()) || !self.live.takes_next() {
             return;
@@ -62,11 +92,17 @@ impl Mirror {
         match (fate, self.live.slot()) {
             (Some(fate), _) => self.live.count(fate),
             (None, None) => self.live.count(Fate::Busy),
-            (None, Some(slot)) => self.start(request, max_body, slot),
+            (None, Some(slot)) => self.start(request, max_body, slot, client),
         }
     }
 
-    fn start(&self, request: &mut Request<RequestBody>, max_body: usize, slot: Slot) {
+    fn start(
+        &self,
+        request: &mut Request<RequestBody>,
+        max_body: usize,
+        slot: Slot,
+        client: (Holder, Option<HashKey>),
+    ) {
         let mut head = Request::new(());
         (*head.method_mut(), *head.uri_mut()) = (request.method().clone(), request.uri().clone());
         (*head.version_mut(), *head.headers_mut()) = (request.version(), request.headers().clone());
@@ -77,7 +113,7 @@ impl Mirror {
         // The copy has its whole body at once.
         head.headers_mut().remove(http::header::EXPECT);
         let mut terms = Terms::default().with_criticality(Criticality::Sheddable);
-        terms.timeout = self.timeout;
+        (terms.timeout, (terms.client, terms.key)) = (self.timeout, client);
         let send = Send { client: self.client.clone(), head, terms, slot };
         if request.body().is_end_stream() {
             send.spawn(Bytes::new());
