@@ -8,7 +8,9 @@
 //!   request. Random draws would be off by √n. Plain rotation (every twentieth request) could beat
 //!   with a client that sends requests in a pattern of its own, such as one page and nineteen images.
 //! - *By key* ([`Split::by_key`]): the same key always stays on one side. A hash of the key, without
-//!   secrets, is its *position* in [0, 1). So all threads, processes and restarts agree.
+//!   secrets, is its *position* in [0, 1). So all threads, processes and restarts agree. The names of
+//!   the sides are the salt of the hash, so the users of a canary are no more likely than others
+//!   to be those of another canary ([`Split::named`]). Weights are no part of it.
 //!
 //! Copies for a mirror take turns of their own ([`turn_of_copy`]), by the fraction of i·√2. 1, φ and √2
 //! are linearly independent over the rationals, so both sequences together fill the square evenly: a
@@ -35,19 +37,13 @@ pub struct Split {
     ends: Vec<u64>,
     /// The share of each side, in [0, 1].
     shares: Vec<f64>,
+    /// Seed of the positions of keys.
+    seed: u64,
 }
 
 /// A place in [0, 1), in units of 2⁻⁶⁴.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u64);
-
-impl Position {
-    /// The position of a key, the same in all processes.
-    #[must_use]
-    pub fn of_key(key: &[u8]) -> Self {
-        Self(spread(twox_hash::XxHash64::oneshot(SEED, key)))
-    }
-}
 
 /// Seed of positions: another one would move every user.
 const SEED: u64 = 0x706c_696d_736f_6c6c;
@@ -67,7 +63,18 @@ impl Split {
             // Rounds to 2⁶⁴ at most, which saturates.
             (below / all * 18_446_744_073_709_551_616.0) as u64
         });
-        Some(Self { ends: ends.collect(), shares: weights.iter().map(|weight| weight / all).collect() })
+        Some(Self { ends: ends.collect(), shares: weights.iter().map(|weight| weight / all).collect(), seed: SEED })
+    }
+
+    /// Gives the sides their names, in their order. Keys have other positions than in a split with other
+    /// names.
+    #[must_use]
+    pub fn named<'n>(self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        // By length, so that the end of one name is not the start of the next.
+        let seed = names.into_iter().fold(SEED, |seed, name| {
+            twox_hash::XxHash64::oneshot(seed.wrapping_add(name.len() as u64), name.as_bytes())
+        });
+        Self { seed, ..self }
     }
 
     /// The side at a position.
@@ -85,7 +92,12 @@ impl Split {
     /// The side of a key.
     #[must_use]
     pub fn by_key(&self, key: &[u8]) -> usize {
-        self.side(Position::of_key(key))
+        self.side(self.position(key))
+    }
+
+    /// The position of a key, the same in all processes.
+    fn position(&self, key: &[u8]) -> Position {
+        Position(spread(twox_hash::XxHash64::oneshot(self.seed, key)))
     }
 
     /// The share of each side, in [0, 1].
@@ -166,11 +178,27 @@ mod tests {
     #[test]
     fn positions_are_the_same_in_every_release() {
         // Other numbers move users between versions at an update of the proxy.
-        let positions = [&b""[..], b"alice", b"bob"].map(|key| Position::of_key(key).0 >> 48);
+        let split = Split::new(&[95.0, 5.0]).unwrap().named(["web", "web-canary"]);
+        let positions = [&b""[..], b"alice", b"bob"].map(|key| split.position(key).0 >> 48);
         assert_eq!(positions, EXPECTED);
     }
 
-    const EXPECTED: [u64; 3] = [6512, 1666, 16710];
+    const EXPECTED: [u64; 3] = [25243, 57280, 63694];
+
+    #[test]
+    fn users_of_one_canary_are_independent_of_those_of_another() {
+        let named = |names: [&str; 2], weight| Split::new(&[100.0 - weight, weight]).unwrap().named(names);
+        let web = named(["web", "web-canary"], 20.0);
+        for other in [["shop", "shop-canary"], ["web-canary", "web"], ["webw", "eb-canary"]] {
+            let other = named(other, 20.0);
+            let keys = (0..20_000).map(|i| format!("user-{i}"));
+            let both = keys.filter(|key| web.by_key(key.as_bytes()) == 1 && other.by_key(key.as_bytes()) == 1).count();
+            // 4% of 20,000, within five standard deviations; all 4,000 if they were the same.
+            assert!((660..=940).contains(&both), "{other:?}: {both}");
+        }
+        let more = named(["web", "web-canary"], 60.0);
+        assert!((0..1000_u32).all(|i| web.by_key(&i.to_le_bytes()) <= more.by_key(&i.to_le_bytes())));
+    }
 
     #[test]
     fn mirror_copies_its_share_of_every_side() {

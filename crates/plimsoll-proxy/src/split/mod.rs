@@ -100,7 +100,7 @@ impl LiveSplit {
             route: name.into(),
             by: route.split_by.clone(),
             clusters: sides.iter().map(|side| side.cluster.as_str().into()).collect(),
-            split: Split::new(&weights)?,
+            split: Split::new(&weights)?.named(sides.iter().map(|side| side.cluster.as_str())),
             weights,
             counts: sides.iter().map(|_| Arc::default()).collect(),
             turns: AtomicU64::new(0),
