@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from harness.fleet import PLIMSOLL, Fleet, Proxy
 from harness.http1 import Connection
 from harness.process import free_port, run, wait_until
@@ -121,44 +122,73 @@ def test_dead_canary_fails_no_request(fleet: Fleet) -> None:
     assert split_of(proxy)["sides"][1]["fallbacks"] == fallbacks
 
 
-def judged(fleet: Fleet, main: str, canary: str) -> tuple[Proxy, dict]:
-    """The comparison once there is a verdict. It takes 33 slots of a second at least."""
-    proxy = split_proxy(fleet, main, canary, 50)
-    load = fleet.load(proxy.url, "--rate", "400", "--duration", "60s")
-
-    def verdict() -> bool:
-        return split_of(proxy)["comparisons"][0]["verdict"] != "undecided"
-
-    wait_until("a verdict", verdict, 58)
-    comparison = split_of(proxy)["comparisons"][0]
-    load.interrupt()
-    return proxy, comparison
-
-
 def metric_of(comparison: dict, name: str) -> dict:
     return next(metric for metric in comparison["metrics"] if metric["metric"] == name)
 
 
-def test_canary_with_more_cpu_is_found_worse(fleet: Fleet) -> None:
-    def backend(used: float) -> str:
-        return fleet.backend("--cost", "fixed:0.01ms", "--report", f"utilization={used},rps=100").address
+# Each rollout: its canary, and the metric that finds it.
+ROLLOUTS = {"cpu": "cpu", "errors": "errors", "crashed": "errors", "hanging": "latency-p99"}
 
-    proxy, comparison = judged(fleet, backend(0.5), backend(0.6))
-    cpu = metric_of(comparison, "cpu")
-    assert (comparison["verdict"], cpu["finding"]) == ("worse", "worse")
+
+def rollouts_file(port: int, admin: int, main: str, canaries: dict[str, str]) -> str:
+    """A route for each rollout, below its name."""
+    routes = "".join(
+        f'[[routes]]\npath_prefix = "/{name}"\nsplit = [\n'
+        f'    {{ cluster = "web", weight = 50 }}, {{ cluster = "{name}", weight = 50 }},\n]\n'
+        for name in canaries
+    )
+    clusters = "".join(f'[clusters.{name}]\nbackends = ["{address}"]\n' for name, address in canaries.items())
+    return f"""
+[admin]
+listen = "127.0.0.1:{admin}"
+[[listeners]]
+address = "127.0.0.1:{port}"
+{routes}
+[clusters.web]
+backends = ["{main}"]
+{clusters}
+"""
+
+
+def comparisons(proxy: Proxy) -> dict[str, dict]:
+    splits = proxy.admin.json("/api/v1/splits")
+    assert isinstance(splits, dict)
+    return {split["sides"][1]["cluster"]: split["comparisons"][0] for split in splits["splits"]}
+
+
+@pytest.mark.timeout(300)
+def test_worse_canaries_of_four_kinds_are_found(fleet: Fleet) -> None:
+    # At once, because a verdict takes two minutes.
+    def backend(used: float, *arguments: str) -> str:
+        return fleet.backend("--cost", "fixed:0.01ms", "--report", f"utilization={used},rps=100", *arguments).address
+
+    canaries = {
+        "cpu": backend(0.6),
+        "errors": backend(0.5, "--error-rate", "0.1"),
+        "crashed": f"127.0.0.1:{free_port()}",
+        # One request in twenty and more waits for longer than its client.
+        "hanging": backend(0.5, "--wait", "exp:40ms"),
+    }
+    main = backend(0.5)
+    proxy = fleet.proxy_of(lambda port, admin: rollouts_file(port, admin, main, canaries))
+    for name in ("web", "cpu", "errors", "hanging"):
+        proxy.admin.wait_for_healthy(1, cluster=name)
+    for name in canaries:
+        fleet.load(f"{proxy.url}/{name}", "--rate", "100", "--timeout", "100ms", "--duration", "200s")
+    wait_until("four verdicts", lambda: all(of["verdict"] != "undecided" for of in comparisons(proxy).values()), 180)
+    found = comparisons(proxy)
+    for name, metric in ROLLOUTS.items():
+        assert (found[name]["verdict"], metric_of(found[name], metric)["finding"]) == ("worse", "worse"), found[name]
+        labels = {"route": f"/{name}", "cluster": name}
+        assert proxy.admin.metric("plimsoll_split_verdict", **labels, verdict="worse") == 1
+    cpu = metric_of(found["cpu"], "cpu")
     assert abs(cpu["difference"] - 0.2) < 0.01 and abs(cpu["main"] - 0.005) < 1e-4
-    assert proxy.admin.metric("plimsoll_split_verdict", route="/", cluster="web-canary", verdict="worse") == 1
-    assert "canary is worse than the main version" in proxy.output()
-
-
-def test_canary_with_more_errors_is_found_worse(fleet: Fleet) -> None:
-    def backend(errors: float) -> str:
-        return fleet.backend("--cost", "fixed:0.01ms", "--error-rate", str(errors)).address
-
-    proxy, comparison = judged(fleet, backend(0.0), backend(0.1))
-    errors = metric_of(comparison, "errors")
-    assert (comparison["verdict"], errors["finding"]) == ("worse", "worse")
+    errors = metric_of(found["errors"], "errors")
     assert errors["low"] < 0.1 < errors["high"]
+    # No request of the canary failed a client, and all would have.
+    assert metric_of(found["crashed"], "errors")["canary"] == 1
+    assert metric_of(found["hanging"], "errors")["finding"] != "worse", "clients that leave are no errors"
+    assert "canary is worse than the main version" in proxy.output()
     explain = [PLIMSOLL, "explain", "--admin", f"127.0.0.1:{proxy.admin.port}"]
     failed = json.loads(run([*explain, "--outcome", "failed", "--json"], 10).stdout)["requests"][0]
     assert (failed["split"]["side"], failed["split"]["verdict"]) == ("canary", "worse")

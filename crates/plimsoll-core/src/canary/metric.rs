@@ -88,7 +88,7 @@ pub enum Finding {
         /// Estimate of the further requests of the canary.
         needed: u64,
     },
-    /// Nothing measures it on both sides.
+    /// One side has no load report at all.
     Unmeasured,
     /// Equal within the margin, or a little better.
     NoDifference,
@@ -163,10 +163,13 @@ impl MetricReport {
         !self.difference.is_nan()
     }
 
-    /// The same with its finding. `requests` are those of the canary so far.
-    pub(super) fn judged(self, margin: f64, before: Finding, requests: u64) -> Self {
+    /// The same with its finding. `requests` are those of the canary so far; `wait` is the number
+    /// that it needs before any finding.
+    pub(super) fn judged(self, margin: f64, before: Finding, requests: u64, wait: u64) -> Self {
         let Self { difference, low, high, .. } = self;
-        let finding = if low > 0.0 && difference >= margin {
+        let finding = if wait > 0 {
+            Finding::Undecided { needed: self.needed(margin, requests).max(wait) }
+        } else if low > 0.0 && difference >= margin {
             Finding::Worse
         } else if high < 0.0 && difference <= -margin {
             Finding::Better

@@ -21,6 +21,16 @@
 //! event. Slots are merged in pairs whenever there are [`MAX_BATCHES`], so that the *batches* become
 //! as long as a run needs, and memory is bounded: the method of batch means.
 //!
+//! A disturbance of one side for T seconds is one event only in batches of about T. So the variance
+//! is also taken over batches merged by 2 and by 4, and the greatest counts. A disturbance of k batches
+//! is then √k standard errors away, however large it is. At the end of [`MIN_TIME`], batches merged by 4
+//! last 8 s, and a disturbance of 20 s is less than two standard errors away. After an hour the same
+//! holds for disturbances of ten minutes.
+//!
+//! Latencies are compared within slots too. The quantile of the main version is that of a mixture:
+//! in each slot its requests count as many as the canary's. So a share that changes with the time of
+//! day (a fallback, a few heavy users) does not look like a difference.
+//!
 //! # Looking at any time
 //! Operators look at an interval again and again, and stop when they like the answer. An ordinary 95%
 //! interval is wrong in far more than 5% of such rollouts. The interval here holds at all times
@@ -56,18 +66,28 @@
 //! 98 of 100 rollouts |d| is below 2.4 standard errors, and w is 3.9 or a little more. So
 //!
 //! ```text
-//! n = (6.5 ÷ m)² · σ² · (1 + 1/k)
+//! n = (7 ÷ m)² · σ² · (1 + 1/k)
 //! ```
 //!
 //! requests of the canary are enough for each metric ([`requests_until_verdict`]), and for all four
-//! in 19 of 20 rollouts; and at least 33 slots. For CPU, σ² is the squared coefficient of variation.
+//! in 19 of 20 rollouts; and at least [`MIN_TIME`]. 2.4 and 3.9 make 6.3; the greatest of three
+//! variances takes a seventh more requests. For CPU, σ² is the squared coefficient of variation.
 //! For errors it is p·(1 − p). For a quantile p it is p·(1 − p) ÷ (q·f(q))², with f the density of
 //! latencies: 1.9 at the median of exponential latencies, 4.7 at the 99th percentile.
 //!
 //! # Heavy tails
 //! The cost of one request counts up to [`CAP`] times the mean so far. Without a cap, one request of
 //! a million costs would decide a rollout alone. With costs 1000 times apart and evenly spread over
-//! the decades, none reaches the cap.
+//! the decades, none reaches the cap. The first costs of a comparison only set the scale.
+//!
+//! # Clients that leave
+//! A request that its client abandoned is no failure: its latency is above the time until then, and
+//! counts as that ([`RequestEnd::Abandoned`]). So a canary that hangs is slow, whether its clients
+//! wait for a timeout or not. Clients that leave sooner than the main version answers prove nothing.
+//!
+//! # Requests that fall back
+//! A request of a side without a usable backend is a failure of that side, even if another side
+//! serves it. A canary that crashes at its start gets no requests, and would stay undecided.
 //!
 //! # Why not
 //! - *The mean of logarithms*: it is steady, but the bill is the sum. A canary whose few expensive
@@ -92,6 +112,7 @@
 mod estimate;
 mod latencies;
 mod metric;
+mod scale;
 mod slot;
 
 use alloc::vec::Vec;
@@ -99,34 +120,45 @@ use core::time::Duration;
 
 use estimate::{Batch, Interval, Pair};
 use latencies::Latencies;
+use scale::Cap;
 use slot::Slot;
 
 use crate::Timestamp;
 
 pub use metric::{Finding, Margins, Metric, MetricReport, Verdict};
 
-/// Fewest requests of each side in a slot: a sum of so many is not far from normal.
+/// Fewest requests of each side in a slot: a sum of 32 is not far from normal.
 pub const SLOT_REQUESTS: u64 = 32;
 /// Shortest slot: longer than pauses of a garbage collector, which hit many requests at once.
 pub const SLOT_TIME: Duration = Duration::from_secs(1);
 /// Fewest batches with an interval: their variance is then known to an eighth.
 pub const MIN_BATCHES: usize = 32;
-/// Batches that are kept; when there are so many, they are merged in pairs.
+/// Batches that are kept. At this number they are merged in pairs.
 pub const MAX_BATCHES: usize = 64;
+/// Times that batches are merged by two for the variance: at least eight batches are left.
+pub const MERGERS: usize = 2;
+/// Least time before a verdict: six times a disturbance of one side, such as a cold cache.
+pub const MIN_TIME: Duration = Duration::from_secs(120);
 /// Greatest part of all rollouts in which any interval is wrong at any time.
 pub const FALSE_ALARM: f64 = 0.05;
 /// The cost of one request counts up to this multiple of the mean so far.
 pub const CAP: f64 = 64.0;
 
+/// The quantiles of latency that are compared.
+const QUANTILES: [f64; 2] = [0.5, 0.99];
+
 /// Requests of the canary that are enough for *no difference* in one metric, in 98 of 100 rollouts.
 ///
 /// `variance` is that of one request in units of the metric, `margin` the relevant difference,
-/// `share` the canary's part of the requests.
+/// `share` the canary's part of the requests. A verdict takes [`MIN_TIME`] at least.
 #[must_use]
 pub fn requests_until_verdict(variance: f64, margin: f64, share: f64) -> f64 {
-    let reach = 6.5 / margin;
+    let reach = REACH / margin;
     reach * reach * variance / (1.0 - share)
 }
+
+/// Standard errors within the margin at *no difference*.
+const REACH: f64 = 7.0;
 
 /// The version that served a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,15 +179,64 @@ pub enum Cost {
     Mean(f64),
 }
 
+impl Cost {
+    /// Kinds of costs.
+    const KINDS: usize = 2;
+
+    const fn kind(self) -> usize {
+        match self {
+            Self::Measured(_) => Batch::MEASURED,
+            Self::Mean(_) => Batch::MEAN,
+        }
+    }
+
+    const fn value(self) -> f64 {
+        match self {
+            Self::Measured(value) | Self::Mean(value) => value,
+        }
+    }
+
+    const fn with(self, value: f64) -> Self {
+        match self {
+            Self::Measured(_) => Self::Measured(value),
+            Self::Mean(_) => Self::Mean(value),
+        }
+    }
+}
+
+/// The end of a request of one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestEnd {
+    /// It got a response, and did not fail.
+    Answered,
+    /// It failed: an error of the backend, a timeout, no backend. A request that another side
+    /// served, because this one had no backend, is a failure of this one.
+    Failed,
+    /// Its client left before the response, or had set a deadline of its own. That is no failure:
+    /// its latency is above the time until then.
+    Abandoned,
+}
+
 /// One request that a side has finished.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FinishedRequest {
-    /// It failed: an error of the backend, a timeout, no backend.
-    pub is_failure: bool,
-    /// Time to the head of the response. That of a failure has no effect: failures are quick.
+    /// The end.
+    pub end: RequestEnd,
+    /// Time to the head of the response, or to the departure of the client. That of a failure has
+    /// no effect: failures are quick.
     pub latency: Duration,
     /// The CPU that it used; `None` without a load report.
     pub cost: Option<Cost>,
+}
+
+impl FinishedRequest {
+    fn add_to(&self, latencies: &mut Latencies) {
+        match self.end {
+            RequestEnd::Answered => latencies.answered(self.latency),
+            RequestEnd::Abandoned => latencies.abandoned(self.latency),
+            RequestEnd::Failed => {}
+        }
+    }
 }
 
 /// Compares the two sides of a split. Each request is O(1) and allocates nothing.
@@ -163,7 +244,12 @@ pub struct FinishedRequest {
 pub struct Comparison {
     margins: Margins,
     since: Timestamp,
+    /// The first request came at this time.
+    first: Option<Timestamp>,
+    /// From the first request to the end of the last slot.
+    elapsed: Duration,
     slot: Slot,
+    caps: [Cap; Cost::KINDS],
     /// No slot has ended yet: the first one only sets the scales of the others.
     is_first: bool,
     batches: Vec<Batch>,
@@ -184,8 +270,11 @@ pub struct Comparison {
 pub(crate) struct Totals {
     requests: u64,
     failures: u64,
-    measured: Sum,
-    mean: Sum,
+    /// Counted costs, by kind.
+    costs: [Sum; Cost::KINDS],
+    /// Requests with a cost above zero, counted or not.
+    measured: [u64; Cost::KINDS],
+    /// Of the main version, those of a slot count as many as the canary's in the same slot.
     latencies: Latencies,
 }
 
@@ -233,7 +322,10 @@ impl Comparison {
         Self {
             margins,
             since: now,
+            first: None,
+            elapsed: Duration::ZERO,
             slot: Slot::new(now),
+            caps: [Cap::UNKNOWN; Cost::KINDS],
             is_first: true,
             batches: Vec::with_capacity(MAX_BATCHES),
             slots_each: 1,
@@ -265,21 +357,23 @@ impl Comparison {
 
     /// Takes one finished request. Returns the verdict if this request changed it.
     pub fn record(&mut self, now: Timestamp, side: Side, request: &FinishedRequest) -> Option<Verdict> {
+        self.first.get_or_insert(now);
         let totals = match side {
             Side::Main => &mut self.main,
             Side::Canary => &mut self.canary,
         };
-        totals.requests += 1;
-        totals.failures += u64::from(request.is_failure);
-        if !request.is_failure {
-            totals.latencies.record(request.latency);
+        totals.requests += u64::from(request.end != RequestEnd::Abandoned);
+        totals.failures += u64::from(request.end == RequestEnd::Failed);
+        if side == Side::Canary {
+            request.add_to(&mut totals.latencies);
         }
-        let cost = self.slot.record(side, request);
-        match cost {
-            Some(Cost::Measured(cost)) => totals.measured.add(cost),
-            Some(Cost::Mean(cost)) => totals.mean.add(cost),
-            None => {}
-        }
+        let cost = request.cost.filter(|cost| cost.value().is_finite() && cost.value() >= 0.0).and_then(|cost| {
+            totals.measured[cost.kind()] += u64::from(cost.value() > 0.0);
+            let counted = self.caps[cost.kind()].counted(cost.value())?;
+            totals.costs[cost.kind()].add(counted);
+            Some(cost.with(counted))
+        });
+        self.slot.record(side, request, cost);
         if !self.slot.is_complete(now) {
             return None;
         }
@@ -304,11 +398,17 @@ impl Comparison {
     }
 
     fn end_slot(&mut self, now: Timestamp) {
+        self.elapsed = now.since(self.first.unwrap_or(now));
+        self.slot.add_latencies(&mut self.main.latencies);
         if !core::mem::replace(&mut self.is_first, false) {
             self.push(self.slot.batch());
             self.judge();
         }
-        self.slot.restart(now, [&self.main, &self.canary]);
+        self.slot.restart(now, &self.main.latencies);
+        for (kind, cap) in self.caps.iter_mut().enumerate() {
+            let [main, canary] = [self.main.costs[kind], self.canary.costs[kind]];
+            cap.renew(Sum { count: main.count + canary.count, sum: main.sum + canary.sum });
+        }
     }
 
     fn push(&mut self, slot: Batch) {
@@ -335,13 +435,14 @@ impl Comparison {
 
     /// Makes the findings and the verdict.
     fn judge(&mut self) {
+        let wait = self.wait();
         for (i, metric) in Metric::ALL.into_iter().enumerate() {
             let margin = self.margins.of(metric);
             let seen = self.look(metric, margin);
             let before = self.metrics[i].finding;
             self.metrics[i] = match seen {
-                Some(seen) => seen.judged(margin, before, self.canary.requests),
-                None => MetricReport { finding: self.unseen(metric, before), ..MetricReport::UNKNOWN },
+                Some(seen) => seen.judged(margin, before, self.canary.requests, wait),
+                None => MetricReport { finding: self.unseen(metric, before, wait), ..MetricReport::UNKNOWN },
             };
         }
         let verdict = Verdict::of(&self.metrics);
@@ -352,40 +453,44 @@ impl Comparison {
         }
     }
 
+    /// Estimate of the requests of the canary until [`MIN_TIME`] is over; zero afterwards.
+    fn wait(&self) -> u64 {
+        let left = MIN_TIME.saturating_sub(self.elapsed).as_secs_f64();
+        let rate = self.canary.requests as f64 / self.elapsed.as_secs_f64().max(1.0);
+        if left > 0.0 { ((rate * left) as u64).max(1) } else { 0 }
+    }
+
     /// The finding on a metric without an interval.
-    fn unseen(&self, metric: Metric, before: Finding) -> Finding {
+    fn unseen(&self, metric: Metric, before: Finding, wait: u64) -> Finding {
         let batches = self.batches.len();
+        // A few reports on both sides are evidence to wait for.
+        let is_measured = (0..Cost::KINDS).any(|kind| self.main.measured[kind].min(self.canary.measured[kind]) > 0);
         match metric {
             _ if before.is_decided() => before,
-            Metric::Cpu if batches >= MIN_BATCHES && self.cpu().is_none() => Finding::Unmeasured,
+            Metric::Cpu if wait == 0 && batches >= MIN_BATCHES && !is_measured => Finding::Unmeasured,
             _ => {
                 let each = self.canary.requests / (batches as u64 + 1);
                 let missing = MIN_BATCHES.saturating_sub(batches).max(1) as u64;
-                Finding::Undecided { needed: missing * each.max(SLOT_REQUESTS) }
+                Finding::Undecided { needed: (missing * each.max(SLOT_REQUESTS)).max(wait) }
             }
         }
     }
 
-    /// The place of the CPU in a batch, and each side's CPU per request: as measured by the
-    /// backends, else by their utilization; `None` if the sides have no common measure.
-    fn cpu(&self) -> Option<(usize, [f64; 2])> {
-        let of = |place: usize, main: Sum, canary: Sum| {
-            let has_both = self.batches.iter().filter(|batch| batch.pairs[place].x > 0.0).count() >= MIN_BATCHES;
-            has_both.then_some((place, [main.mean()?, canary.mean()?]))
-        };
-        of(Batch::MEASURED, self.main.measured, self.canary.measured)
-            .or_else(|| of(Batch::MEAN, self.main.mean, self.canary.mean))
+    /// The interval of the CPU: as measured by the backends, else by their utilization; `None` if
+    /// the sides have no common measure in enough slots.
+    fn cpu(&self, margin: f64) -> Option<Interval> {
+        let of = |place: usize| self.interval(place, 1.0, 0.0, margin);
+        of(Batch::MEASURED).or_else(|| of(Batch::MEAN))
     }
 
     /// The estimate and the interval of a metric.
     fn look(&self, metric: Metric, margin: f64) -> Option<MetricReport> {
         match metric {
             Metric::Cpu => {
-                let (place, [main, canary]) = self.cpu()?;
-                let interval = self.interval(place, 0.0, margin)?;
-                // The ratio has 1 for equality.
+                let interval = self.cpu(margin)?;
                 let [low, high] = interval.bounds().map(|bound| bound - 1.0);
-                Some(MetricReport::of(main, canary, interval.ratio - 1.0, low, high))
+                let Pair { y, x, n } = interval.sums;
+                Some(MetricReport::of(x / n, y / n, interval.ratio - 1.0, low, high))
             }
             Metric::Errors => {
                 let rate = |side: &Totals| side.failures as f64 / side.requests.max(1) as f64;
@@ -393,37 +498,34 @@ impl Comparison {
                 // Even no failure at all is no proof of none: as if there were two more, half a chance
                 // each way (Agresti and Coull).
                 let few = (self.canary.failures as f64 + 2.0) / (requests + 4.0);
-                let interval = self.interval(Batch::ERRORS, few * (1.0 - few) / requests.max(1.0), margin)?;
+                let interval = self.interval(Batch::ERRORS, 0.0, few * (1.0 - few) / requests.max(1.0), margin)?;
                 let [low, high] = interval.bounds();
                 Some(MetricReport::of(rate(&self.main), rate(&self.canary), interval.ratio, low, high))
             }
-            Metric::Median => self.look_at_quantile(0.5, Batch::MEDIAN, margin),
-            Metric::P99 => self.look_at_quantile(0.99, Batch::P99, margin),
+            Metric::Median => self.look_at_quantile(QUANTILES[0], Batch::MEDIAN, margin),
+            Metric::P99 => self.look_at_quantile(QUANTILES[1], Batch::P99, margin),
         }
     }
 
     /// The interval of a quantile, by that of the share of requests above it.
     fn look_at_quantile(&self, quantile: f64, place: usize, margin: f64) -> Option<MetricReport> {
-        let [main, canary] = [&self.main, &self.canary].map(|side| side.latencies.quantile(quantile));
-        let (main, canary) = (main?, canary?);
+        let (of, all_main) = (&self.canary.latencies, &self.main.latencies);
+        let main = all_main.quantile(quantile).filter(|main| main.is_exact)?.seconds;
+        // Clients that leave sooner than the main version answers prove nothing.
+        let canary = of.quantile(quantile).filter(|canary| canary.is_exact || canary.seconds > main)?.seconds;
         // The margin as a share of requests: those between the quantile and the margin above it.
-        let beyond =
-            self.canary.latencies.share_above(canary) - self.canary.latencies.share_above(canary * (1.0 + margin));
-        let answered = self.canary.latencies.count() as f64;
-        let floor = quantile * (1.0 - quantile) / answered.max(1.0);
-        let width = self.interval(place, floor, beyond.max(1e-4))?.width;
-        let at = |share: f64| match share {
-            share if share >= 1.0 => Some(f64::INFINITY),
-            share if share <= 0.0 => Some(0.0),
-            share => self.canary.latencies.quantile(share),
-        };
-        let (low, high) = (at(quantile - width)?, at(quantile + width)?);
+        let beyond = all_main.share_above(main) - all_main.share_above(main * (1.0 + margin));
+        let floor = quantile * (1.0 - quantile) / of.count().max(1.0);
+        let width = self.interval(place, 0.0, floor, beyond.max(1e-4))?.width;
+        let low = if quantile > width { of.quantile(quantile - width)?.seconds } else { 0.0 };
+        let high = Some(quantile + width).filter(|share| *share < 1.0).and_then(|share| of.quantile(share));
+        let high = high.filter(|high| high.is_exact).map_or(f64::INFINITY, |high| high.seconds);
         Some(MetricReport::of(main, canary, canary / main - 1.0, low / main - 1.0, high / main - 1.0))
     }
 
-    fn interval(&self, place: usize, floor: f64, margin: f64) -> Option<Interval> {
-        let pairs = || self.batches.iter().map(|batch| batch.pairs[place]).filter(|pair| pair.x > 0.0);
-        Interval::of(pairs, floor, margin)
+    fn interval(&self, place: usize, equal: f64, floor: f64, margin: f64) -> Option<Interval> {
+        let pairs = self.batches.iter().map(|batch| batch.pairs[place]).filter(|pair| pair.x > 0.0);
+        Interval::of(pairs, equal, floor, margin)
     }
 }
 
@@ -433,12 +535,6 @@ impl Batch {
     const ERRORS: usize = 2;
     const MEDIAN: usize = 3;
     const P99: usize = 4;
-
-    fn add(&mut self, other: &Self) {
-        for (pair, other) in self.pairs.iter_mut().zip(&other.pairs) {
-            *pair = Pair { y: pair.y + other.y, x: pair.x + other.x };
-        }
-    }
 }
 
 #[cfg(test)]

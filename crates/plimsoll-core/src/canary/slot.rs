@@ -1,19 +1,50 @@
 //! The requests of both sides during one slot.
 
 use super::estimate::{Batch, Pair};
-use super::{CAP, Cost, FinishedRequest, SLOT_REQUESTS, SLOT_TIME, Side, Sum, Totals};
+use super::latencies::Latencies;
+use super::{Cost, FinishedRequest, QUANTILES, RequestEnd, SLOT_REQUESTS, SLOT_TIME, Side, Sum};
 use crate::Timestamp;
 
 /// One side of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
+    /// Requests with a known result.
     requests: u64,
     failures: u64,
-    answered: u64,
-    /// Answered later than the median and the 99th percentile of all requests before the slot.
+    abandoned: u64,
+    /// Requests that are known to be quicker or slower than a threshold, and the slower among them.
+    compared: [u64; 2],
     slower: [u64; 2],
-    measured: Sum,
-    mean: Sum,
+    costs: [Sum; 2],
+}
+
+impl Part {
+    fn record(&mut self, request: &FinishedRequest, thresholds: [f64; 2]) {
+        match request.end {
+            RequestEnd::Failed => {
+                self.requests += 1;
+                self.failures += 1;
+            }
+            RequestEnd::Answered => self.requests += 1,
+            RequestEnd::Abandoned => self.abandoned += 1,
+        }
+        let latency = request.latency.as_secs_f64();
+        for (i, threshold) in thresholds.into_iter().enumerate() {
+            let is_slower = latency > threshold;
+            let is_known = match request.end {
+                RequestEnd::Answered => true,
+                RequestEnd::Abandoned => is_slower,
+                RequestEnd::Failed => false,
+            };
+            self.compared[i] += u64::from(is_known);
+            self.slower[i] += u64::from(is_known && is_slower);
+        }
+    }
+
+    /// Requests that are a part of the latencies.
+    fn timed(&self) -> u64 {
+        self.requests - self.failures + self.abandoned
+    }
 }
 
 /// A slot in progress.
@@ -22,87 +53,75 @@ pub(super) struct Slot {
     began: Timestamp,
     main: Part,
     canary: Part,
+    /// Latencies of the main version.
+    latencies: Latencies,
     /// Latencies in seconds that count as slow, fixed before the slot.
     thresholds: [f64; 2],
-    /// Greatest costs that count, measured and mean; fixed before the slot.
-    caps: [f64; 2],
 }
 
 impl Slot {
     pub(super) fn new(now: Timestamp) -> Self {
         let (main, canary) = (Part::default(), Part::default());
-        Self { began: now, main, canary, thresholds: [f64::INFINITY; 2], caps: [f64::INFINITY; 2] }
+        Self { began: now, main, canary, latencies: Latencies::default(), thresholds: [f64::INFINITY; 2] }
     }
 
-    /// Begins the next one, with scales from all requests before.
-    pub(super) fn restart(&mut self, now: Timestamp, [main, canary]: [&Totals; 2]) {
-        let cap = |main: Sum, canary: Sum| {
-            let both = Sum { count: main.count + canary.count, sum: main.sum + canary.sum };
-            both.mean().filter(|mean| *mean > 0.0).map_or(f64::INFINITY, |mean| CAP * mean)
-        };
-        *self = Self {
-            thresholds: [0.5, 0.99].map(|share| main.latencies.quantile(share).unwrap_or(f64::INFINITY)),
-            caps: [cap(main.measured, canary.measured), cap(main.mean, canary.mean)],
-            ..Self::new(now)
-        };
+    /// Begins the next one. A request is slow above the quantiles of the main version before.
+    pub(super) fn restart(&mut self, now: Timestamp, main: &Latencies) {
+        (self.began, self.main, self.canary) = (now, Part::default(), Part::default());
+        self.latencies.clear();
+        let known = |share| main.quantile(share).filter(|quantile| quantile.is_exact);
+        self.thresholds = QUANTILES.map(|share| known(share).map_or(f64::INFINITY, |quantile| quantile.seconds));
     }
 
     pub(super) fn is_complete(&self, now: Timestamp) -> bool {
-        self.main.requests.min(self.canary.requests) >= SLOT_REQUESTS && now.since(self.began) >= SLOT_TIME
+        let all = |part: &Part| part.requests + part.abandoned;
+        all(&self.main).min(all(&self.canary)) >= SLOT_REQUESTS && now.since(self.began) >= SLOT_TIME
     }
 
-    /// Takes a request. Returns the cost that counts.
-    pub(super) fn record(&mut self, side: Side, request: &FinishedRequest) -> Option<Cost> {
+    /// Takes a request, with the part of its cost that counts.
+    pub(super) fn record(&mut self, side: Side, request: &FinishedRequest, cost: Option<Cost>) {
         let part = match side {
             Side::Main => &mut self.main,
             Side::Canary => &mut self.canary,
         };
-        part.requests += 1;
-        if request.is_failure {
-            part.failures += 1;
-        } else {
-            let latency = request.latency.as_secs_f64();
-            part.answered += 1;
-            for (slower, threshold) in part.slower.iter_mut().zip(self.thresholds) {
-                *slower += u64::from(latency > threshold);
-            }
+        part.record(request, self.thresholds);
+        if let Some(cost) = cost {
+            part.costs[cost.kind()].add(cost.value());
         }
-        let is_valid = |cost: &f64| cost.is_finite() && *cost >= 0.0;
-        match request.cost {
-            Some(Cost::Measured(cost)) if is_valid(&cost) => {
-                let cost = cost.min(self.caps[0]);
-                part.measured.add(cost);
-                Some(Cost::Measured(cost))
-            }
-            Some(Cost::Mean(cost)) if is_valid(&cost) => {
-                let cost = cost.min(self.caps[1]);
-                part.mean.add(cost);
-                Some(Cost::Mean(cost))
-            }
-            _ => None,
+        if side == Side::Main {
+            request.add_to(&mut self.latencies);
         }
     }
 
-    /// The sums of the slot: the canary's, and what the main version would have had for as many.
+    /// Adds the main version's latencies to `all`, as many as the canary has in this slot.
+    pub(super) fn add_latencies(&self, all: &mut Latencies) {
+        if self.main.timed() > 0 {
+            all.add(&self.latencies, self.canary.timed() as f64 / self.main.timed() as f64);
+        }
+    }
+
+    /// The sums of the slot: the canary's, and those that the main version would have had for as
+    /// many requests.
     pub(super) fn batch(&self) -> Batch {
         let (main, canary) = (&self.main, &self.canary);
-        let cost = |main: Sum, canary: Sum| match main.mean() {
-            Some(mean) if canary.count > 0 => Pair { y: canary.sum, x: canary.count as f64 * mean },
+        let cost = |kind: usize| match main.costs[kind].mean() {
+            Some(mean) if canary.costs[kind].count > 0 => {
+                let Sum { count, sum } = canary.costs[kind];
+                Pair { y: sum, x: count as f64 * mean, n: count as f64 }
+            }
             _ => Pair::default(),
         };
-        let share = |count: u64, of: u64| if of == 0 { 0.0 } else { count as f64 / of as f64 };
         let difference = |canary: [u64; 2], main: [u64; 2]| {
-            let ([count, of], number) = (canary, canary[1] as f64);
-            let is_comparable = of > 0 && main[1] > 0;
-            if is_comparable {
-                Pair { y: count as f64 - number * share(main[0], main[1]), x: number }
+            let ([count, of], [main_count, main_of]) =
+                (canary.map(|count| count as f64), main.map(|count| count as f64));
+            if of > 0.0 && main_of > 0.0 {
+                Pair { y: count - of * main_count / main_of, x: of, n: of }
             } else {
                 Pair::default()
             }
         };
-        let slower = |i: usize| difference([canary.slower[i], canary.answered], [main.slower[i], main.answered]);
+        let slower = |i: usize| difference([canary.slower[i], canary.compared[i]], [main.slower[i], main.compared[i]]);
         let errors = difference([canary.failures, canary.requests], [main.failures, main.requests]);
-        let pairs = [cost(main.measured, canary.measured), cost(main.mean, canary.mean), errors, slower(0), slower(1)];
-        Batch { pairs }
+        Batch { pairs: [cost(0), cost(1), errors, slower(0), slower(1)] }
     }
 }

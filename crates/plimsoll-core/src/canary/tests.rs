@@ -18,8 +18,12 @@ struct Rollout {
     latency: f64,
     /// Latency swings by this factor within an hour, on both sides.
     swing: f64,
-    /// One second in twenty, one side alone is this much slower and costs this much more.
+    /// In a twentieth of the time, one side alone is this much slower and costs this much more.
     bursts: f64,
+    /// Seconds of each such time.
+    burst_seconds: u64,
+    /// The canary's requests that get no response; their clients leave after a second.
+    hangs: f64,
     has_reports: bool,
 }
 
@@ -34,6 +38,8 @@ impl Default for Rollout {
             latency: 1.0,
             swing: 1.0,
             bursts: 1.0,
+            burst_seconds: 1,
+            hangs: 0.0,
             has_reports: true,
         }
     }
@@ -51,25 +57,30 @@ impl Rollout {
     fn run(self, most: u64) -> (Comparison, u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(self.seed);
         let mut comparison = Comparison::new(Timestamp::ZERO, Margins::default());
-        let (mut burst, mut second) = ([1.0; 2], 0);
+        let (mut bursts, mut second) = ([0_u64; 2], 0);
         for number in 0..most {
             let seconds = number as f64 / self.rate;
             if seconds as u64 > second {
                 second = seconds as u64;
-                burst = [0, 1].map(|_| if unit(&mut rng) < 0.05 { self.bursts } else { 1.0 });
+                for left in &mut bursts {
+                    let begins = *left == 0 && unit(&mut rng) < 0.05 / self.burst_seconds as f64;
+                    *left = if begins { self.burst_seconds } else { left.saturating_sub(1) };
+                }
             }
             let is_canary = unit(&mut rng) < self.share;
             let (cpu, latency) = if is_canary { (self.cpu, self.latency) } else { (1.0, 1.0) };
-            let burst = burst[usize::from(is_canary)];
+            let burst = if bursts[usize::from(is_canary)] > 0 { self.bursts } else { 1.0 };
             let errors = ERRORS + if is_canary { self.more_errors } else { 0.0 };
             // A thousand times between the cheapest and the most expensive.
             let cost = std::primitive::f64::powf(1000.0, unit(&mut rng)) * 1e-5 * cpu * burst;
             let swing = std::primitive::f64::powf(self.swing, std::primitive::f64::sin(seconds / 600.0));
             let wait = -std::primitive::f64::ln(1.0 - unit(&mut rng)) * 0.02 * latency * swing * burst;
-            let request = FinishedRequest {
-                is_failure: unit(&mut rng) < errors,
-                latency: Duration::from_secs_f64(wait + 0.002),
-                cost: self.has_reports.then_some(Cost::Measured(cost)),
+            let end = if unit(&mut rng) < errors { RequestEnd::Failed } else { RequestEnd::Answered };
+            let latency = Duration::from_secs_f64(wait + 0.002);
+            let request = if is_canary && unit(&mut rng) < self.hangs {
+                FinishedRequest { end: RequestEnd::Abandoned, latency: Duration::from_secs(1), cost: None }
+            } else {
+                FinishedRequest { end, latency, cost: self.has_reports.then_some(Cost::Measured(cost)) }
             };
             let side = if is_canary { Side::Canary } else { Side::Main };
             let now = Timestamp::from_nanos((seconds * 1e9) as u64);
@@ -164,31 +175,36 @@ fn record(comparison: &mut Comparison, ms: u64, side: Side, request: FinishedReq
     comparison.record(Timestamp::from_origin(Duration::from_millis(ms)), side, &request)
 }
 
-const QUICK: FinishedRequest = FinishedRequest { is_failure: false, latency: Duration::from_millis(5), cost: None };
+const QUICK: FinishedRequest =
+    FinishedRequest { end: RequestEnd::Answered, latency: Duration::from_millis(5), cost: None };
 
 #[test]
 fn no_failure_at_all_is_no_proof_when_requests_are_few() {
     let mut comparison = Comparison::new(Timestamp::ZERO, Margins::default());
-    // 40 slots of 32 requests of the canary: up to 4.9 in 1,280 may fail.
-    for second in 0..40 {
+    // 130 slots of 32 requests of the canary: up to 4.9 in 4,160 may fail.
+    for second in 0..130 {
         for i in 0..320 {
             let side = if i % 10 == 0 { Side::Canary } else { Side::Main };
             record(&mut comparison, second * 1000 + i * 3, side, QUICK);
         }
     }
     let errors = comparison.report().metrics[1];
-    assert!(errors.high > 0.003, "{errors:?}");
+    assert!(errors.high > 0.0012, "{errors:?}");
 }
 
 #[test]
 fn needed_requests_come_near_the_true_number() {
-    let rollout = Rollout { has_reports: false, rate: 300.0, ..Rollout::default() };
-    let (_, at) = rollout.run(u64::MAX);
-    let (early, _) = rollout.run(at / 2);
-    let report = early.report();
-    let estimate = (report.requests[1] + report.needed.unwrap()) as f64 / (at as f64 * 0.1);
-    assert!((0.5..3.0).contains(&estimate), "{estimate}");
-    assert_eq!(rollout.run(at).0.report().reached_at, Some(at));
+    let mut estimates: Vec<f64> = Vec::new();
+    for seed in 1..12 {
+        let rollout = Rollout { seed, has_reports: false, rate: 300.0, ..Rollout::default() };
+        let (_, at) = rollout.run(u64::MAX);
+        let (early, _) = rollout.run(at / 2);
+        let report = early.report();
+        estimates.push((report.requests[1] + report.needed.unwrap()) as f64 / (at as f64 * 0.1));
+        assert_eq!(rollout.run(at).0.report().reached_at, Some(at));
+    }
+    estimates.sort_by(f64::total_cmp);
+    assert!((0.5..3.0).contains(&estimates[5]), "{estimates:?}");
 }
 
 #[test]
@@ -209,22 +225,27 @@ fn batches_are_bounded_when_a_comparison_goes_on() {
 #[test]
 fn finding_stays_until_another_one_replaces_it() {
     let unsure = MetricReport::of(1.0, 1.0, 0.03, -0.05, 0.2);
-    assert_eq!(unsure.judged(0.1, Finding::Worse, 100).finding, Finding::Worse);
+    assert_eq!(unsure.judged(0.1, Finding::Worse, 100, 0).finding, Finding::Worse);
     let equal = MetricReport::of(1.0, 1.0, 0.0, -0.05, 0.05);
-    assert_eq!(equal.judged(0.1, Finding::Worse, 100).finding, Finding::NoDifference);
-    let undecided = unsure.judged(0.1, Finding::Undecided { needed: 0 }, 100).finding;
+    assert_eq!(equal.judged(0.1, Finding::Worse, 100, 0).finding, Finding::NoDifference);
+    let undecided = unsure.judged(0.1, Finding::Undecided { needed: 0 }, 100, 0).finding;
     // Width 0.17, distance to the margin 0.07: (0.17/0.07)² times as many.
     assert_eq!(undecided, Finding::Undecided { needed: 489 });
+    let early = equal.judged(0.1, Finding::Undecided { needed: 0 }, 100, 700).finding;
+    assert_eq!(early, Finding::Undecided { needed: 700 }, "no finding before the least time");
 }
 
 #[test]
 fn wild_costs_are_limited_and_junk_is_ignored() {
     let mut comparison = Comparison::new(Timestamp::ZERO, Margins::default());
-    for second in 0..80 {
+    for second in 0..130 {
         for i in 0..200 {
             let side = if i % 2 == 0 { Side::Canary } else { Side::Main };
             let cost = match (second, i) {
-                (5, 0) => 1e9,
+                // The main version's, in the slot that sets the scale, in the first one that counts,
+                // and later; then the canary's.
+                (0, 1) | (1, 1) | (5, 1) => 1e9,
+                (7, 0) => 1e9,
                 (6, 0) => f64::NAN,
                 (6, 2) => -1.0,
                 _ => 0.001 * (1.0 + f64::from(i as u32 % 20) / 10.0),
@@ -234,7 +255,121 @@ fn wild_costs_are_limited_and_junk_is_ignored() {
         }
     }
     let cpu = comparison.report().metrics[0];
-    assert!(cpu.difference.abs() < 0.1, "{cpu:?}");
+    assert!(cpu.difference.abs() < 0.1 && cpu.main < 0.003, "{cpu:?}");
+}
+
+#[test]
+fn costs_that_begin_late_have_their_scale_first() {
+    let mut comparison = Comparison::new(Timestamp::ZERO, Margins::default());
+    for second in 0..200 {
+        for i in 0..100 {
+            let side = if i % 2 == 0 { Side::Canary } else { Side::Main };
+            let cost = if (second, i) == (50, 1) { 1e12 } else { 0.001 };
+            let request = FinishedRequest { cost: (second >= 50).then_some(Cost::Measured(cost)), ..QUICK };
+            record(&mut comparison, second * 1000 + i * 10, side, request);
+        }
+    }
+    let cpu = comparison.report().metrics[0];
+    assert_eq!((cpu.finding, cpu.difference.abs() < 1e-9), (Finding::NoDifference, true), "{cpu:?}");
+}
+
+#[test]
+fn long_disturbances_of_one_side_are_no_difference() {
+    // Twenty seconds each. One in twenty may be wrong: more than 5 of 25 have a probability below
+    // 1 in 100.
+    for bursts in [1.5, 4.0] {
+        let rollout = Rollout { share: 0.3, bursts, burst_seconds: 20, rate: 300.0, ..Rollout::default() };
+        let found = rollout.verdicts(1..26, 60_000);
+        assert!(found[3] + found[2] <= 5, "{bursts}: {found:?}");
+    }
+}
+
+#[test]
+fn hanging_canary_is_found_worse_when_clients_leave() {
+    for hangs in [0.05, 1.0] {
+        let rollout = Rollout { hangs, rate: 500.0, ..Rollout::default() };
+        let (comparison, requests) = rollout.run(100_000);
+        let report = comparison.report();
+        let findings = report.metrics.map(|metric| metric.finding);
+        assert_eq!((report.verdict, findings[3]), (Verdict::Worse, Finding::Worse), "{report:?}");
+        assert!(requests as f64 <= 500.0 * MIN_TIME.as_secs_f64() * 1.1, "{requests}");
+        assert_ne!(findings[1], Finding::Worse, "an abandoned request is no error");
+    }
+}
+
+#[test]
+fn clients_that_leave_at_once_prove_nothing() {
+    let mut comparison = Comparison::new(Timestamp::ZERO, Margins::default());
+    for second in 0..200 {
+        for i in 0..100 {
+            let side = if i % 2 == 0 { Side::Canary } else { Side::Main };
+            let left = FinishedRequest { end: RequestEnd::Abandoned, latency: Duration::from_millis(1), cost: None };
+            let request = if side == Side::Canary && i % 4 == 0 { left } else { QUICK };
+            record(&mut comparison, second * 1000 + i * 10, side, request);
+        }
+    }
+    let [_, errors, median, p99] = comparison.report().metrics;
+    assert!([errors, median, p99].iter().all(|metric| metric.finding == Finding::NoDifference), "{median:?} {p99:?}");
+}
+
+#[test]
+fn share_that_changes_with_the_time_of_day_is_no_difference() {
+    let mut comparison = Comparison::new(Timestamp::ZERO, Margins::default());
+    let mut rng = Pcg64Mcg::seed_from_u64(3);
+    for second in 0..400 {
+        // At night requests are quick and half of them are the canary's; by day a twentieth.
+        let (share, mean) = if second < 200 { (0.5, 0.01) } else { (0.1, 0.03) };
+        for i in 0..500 {
+            let side = if unit(&mut rng) < share { Side::Canary } else { Side::Main };
+            let latency = -std::primitive::f64::ln(1.0 - unit(&mut rng)) * mean;
+            let request = FinishedRequest { latency: Duration::from_secs_f64(latency), ..QUICK };
+            record(&mut comparison, second * 1000 + i * 2, side, request);
+        }
+    }
+    let [_, _, median, p99] = comparison.report().metrics;
+    assert!(median.difference.abs() < 0.03 && p99.difference.abs() < 0.06, "{median:?} {p99:?}");
+}
+
+#[test]
+fn cpu_is_unmeasured_only_without_any_report_of_a_side() {
+    let measured = |every: u64, seconds: u64| {
+        let mut comparison = Comparison::new(Timestamp::ZERO, Margins::default());
+        for second in 0..seconds {
+            for i in 0..100 {
+                let side = if i % 2 == 0 { Side::Canary } else { Side::Main };
+                let has_report = side == Side::Main || second % every == every - 1;
+                let request = FinishedRequest { cost: has_report.then_some(Cost::Measured(0.001)), ..QUICK };
+                record(&mut comparison, second * 1000 + i * 10, side, request);
+            }
+        }
+        let report = comparison.report();
+        (report.metrics[0].finding, report.verdict)
+    };
+    let is_undecided = |finding| matches!(finding, Finding::Undecided { .. });
+    // One report in thirty seconds is too few for an interval, and some.
+    let (rare, verdict) = measured(30, 300);
+    assert!(is_undecided(rare) && verdict == Verdict::Undecided, "{rare:?}");
+    let (early, verdict) = measured(u64::MAX, 100);
+    assert!(is_undecided(early) && verdict == Verdict::Undecided, "{early:?}");
+    assert_eq!(measured(u64::MAX, 300), (Finding::Unmeasured, Verdict::NoDifference));
+}
+
+#[test]
+fn least_time_begins_with_the_first_request() {
+    let mut comparison = Comparison::new(Timestamp::ZERO, Margins::default());
+    let mut told = None;
+    for i in 0..40_000 {
+        // After an hour without requests; every canary fails.
+        let side = if i % 2 == 0 { Side::Canary } else { Side::Main };
+        let end = if side == Side::Canary { RequestEnd::Failed } else { RequestEnd::Answered };
+        let verdict = record(&mut comparison, 3_600_000 + i * 5, side, FinishedRequest { end, ..QUICK });
+        if told.is_none() && verdict.is_some() {
+            told = Some((i * 5, verdict));
+        }
+    }
+    let (at, verdict) = told.expect("there is a verdict");
+    assert_eq!(verdict, Some(Verdict::Worse));
+    assert!((120_000..122_500).contains(&at), "{at}");
 }
 
 #[test]

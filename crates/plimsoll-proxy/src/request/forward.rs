@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use http::header::{EXPECT, HOST, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version};
@@ -258,11 +257,14 @@ async fn by_cluster(
     }
     let tracer = active.trace.clone().map(|trace| trace as Arc<dyn Tracer>);
     let client = (client, keyed.as_ref().and_then(|keyed| keyed.key));
-    let begun = target.side.as_ref().map(|side| (side, Instant::now()));
+    let compared = target.side.as_ref().map(|side| {
+        let metadata = metadata.unwrap_or_else(|| Metadata::read(request.headers()));
+        side.begin(metadata.timeout)
+    });
     let sent = target.send(request, informational, metadata, client, tracer, &mut case.failed).await;
-    if let Some((side, begun)) = begun {
+    if let Some(compared) = compared {
         let is_clients_fault = failure.as_ref().is_some_and(|failure| failure.get().is_some());
-        active.fact = side.fact(begun.elapsed(), &sent, is_clients_fault);
+        active.fact = compared.end(&sent, is_clients_fault);
     }
     let answer = match sent {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {

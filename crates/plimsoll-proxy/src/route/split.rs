@@ -1,11 +1,12 @@
 //! The split of a route, on one thread: the cluster of a request, by its turn or by its user.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::COOKIE;
 use http::{HeaderMap, Request, Response};
 use plimsoll::client::{self, Cluster};
+use plimsoll_core::canary::RequestEnd;
 
 use crate::config::SplitKey;
 use crate::route::destination::Target;
@@ -56,24 +57,71 @@ pub(crate) struct SideOf {
 }
 
 impl SideOf {
-    /// What a request tells the comparison; `None` if its client broke it off.
-    pub(crate) fn fact(
-        &self,
-        latency: Duration,
+    /// Begins a request. `deadline` is its client's own: the time until it, if there is one.
+    ///
+    /// Boxed, because few requests have one, and the future of every request would hold it.
+    pub(crate) fn begin(&self, deadline: Option<Duration>) -> Box<Pending> {
+        let Self { live, side } = self;
+        Box::new(Pending { live: Some(Arc::clone(live)), side: *side, begun: Instant::now(), deadline })
+    }
+}
+
+/// A request that waits for its response. Dropped before, it is a request that its client abandoned.
+pub(crate) struct Pending {
+    /// `None` once it has ended.
+    live: Option<Arc<LiveSplit>>,
+    side: usize,
+    begun: Instant,
+    deadline: Option<Duration>,
+}
+
+impl Pending {
+    /// The fact for the comparison; `None` if its side had no part in the end.
+    pub(crate) fn end(
+        mut self: Box<Self>,
         answer: &Result<Response<client::ResponseBody>, client::Error>,
         is_clients_fault: bool,
     ) -> Option<Box<Fact>> {
+        let live = self.live.take()?;
+        let latency = self.begun.elapsed();
         match answer {
-            Ok(response) => Some(Box::new(Fact::answered(&self.live, self.side, latency, response))),
+            Ok(response) => {
+                Some(Box::new(Fact::answered(&live, self.side, latency, response, self.deadline.is_some())))
+            }
             Err(_) if is_clients_fault => None,
-            Err(_) => Some(Box::new(Fact::failed(&self.live, self.side, latency))),
+            Err(error) => Some(Box::new(Fact::ended(&live, self.side, latency, end_of(error, self.deadline)?))),
         }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(live) = self.live.take() {
+            drop(Fact::ended(&live, self.side, self.begun.elapsed(), RequestEnd::Abandoned));
+        }
+    }
+}
+
+/// The end of a request with this error; `None` if its side had no part in it: the proxy ended it
+/// before it asked a backend of the side, or the client was slow.
+fn end_of(error: &client::Error, deadline: Option<Duration>) -> Option<RequestEnd> {
+    use client::Error::{Connect, NoRoom, Preempted, RequestBody, Saturated, Throttled, Timeout, TurnedAway};
+    match error {
+        Saturated { .. } | Throttled { .. } | NoRoom { .. } | TurnedAway { attempts: 0, .. } => None,
+        Timeout { attempts: 0, .. } | RequestBody(_) | Preempted => None,
+        Connect { cause, .. } if cause.is_own_shortage() => None,
+        Timeout { after, .. } if deadline.is_some_and(|deadline| *after >= deadline) => Some(RequestEnd::Abandoned),
+        _ => Some(RequestEnd::Failed),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use http::HeaderValue;
+    use plimsoll::client::ConnectError;
+    use plimsoll_core::{Criticality, Ratio, Rejection};
 
     use super::*;
 
@@ -85,5 +133,44 @@ mod tests {
         assert_eq!(cookie(&headers, "session"), Some(&b"abc="[..]));
         assert_eq!(cookie(&headers, "user"), Some(&b"7"[..]));
         assert_eq!((cookie(&headers, "ses"), cookie(&headers, "Session")), (None, None));
+    }
+
+    #[test]
+    fn only_errors_of_a_side_are_its_failures() {
+        let second = Duration::from_secs(1);
+        let address = "192.0.2.1:80".parse().unwrap();
+        let timeout = |attempts| client::Error::Timeout { after: second, address: None, attempts };
+        let connect = |error: rustix::io::Errno| client::Error::Connect {
+            address,
+            cause: ConnectError::Io(Arc::new(io::Error::from(error))),
+            attempts: 1,
+            was_seen: false,
+        };
+        let shed = |attempts| client::Error::TurnedAway {
+            reason: Rejection::Overloaded,
+            waited: second,
+            after: second,
+            attempts,
+        };
+        let throttled = client::Error::Throttled { criticality: Criticality::Critical, held: Ratio::ZERO };
+        for (error, expected) in [
+            (client::Error::NoBackend, Some(RequestEnd::Failed)),
+            (connect(rustix::io::Errno::CONNREFUSED), Some(RequestEnd::Failed)),
+            (connect(rustix::io::Errno::MFILE), None),
+            (client::Error::CutOff { address }, Some(RequestEnd::Failed)),
+            (client::Error::Saturated { waited: second }, None),
+            (client::Error::NoRoom { criticality: Criticality::Critical }, None),
+            (throttled, None),
+            (shed(0), None),
+            (shed(1), Some(RequestEnd::Failed)),
+            (client::Error::Preempted, None),
+            (timeout(0), None),
+            (timeout(1), Some(RequestEnd::Failed)),
+        ] {
+            assert_eq!(end_of(&error, None), expected, "{error}");
+        }
+        // The route's limit was shorter than the client's deadline, and the other way round.
+        assert_eq!(end_of(&timeout(1), Some(2 * second)), Some(RequestEnd::Failed));
+        assert_eq!(end_of(&timeout(1), Some(second)), Some(RequestEnd::Abandoned));
     }
 }

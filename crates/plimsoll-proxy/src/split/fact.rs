@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Response};
-use plimsoll_core::canary::{Cost, FinishedRequest};
+use plimsoll_core::canary::{Cost, FinishedRequest, RequestEnd};
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::orca;
 
@@ -16,19 +16,28 @@ pub(crate) struct Fact {
     split: Arc<LiveSplit>,
     side: usize,
     request: FinishedRequest,
+    /// Its client set a deadline.
+    has_deadline: bool,
 }
 
 impl Fact {
     /// A request without a response.
-    pub(crate) fn failed(split: &Arc<LiveSplit>, side: usize, latency: Duration) -> Self {
-        let request = FinishedRequest { is_failure: true, latency, cost: None };
-        Self { split: Arc::clone(split), side, request }
+    pub(crate) fn ended(split: &Arc<LiveSplit>, side: usize, latency: Duration, end: RequestEnd) -> Self {
+        let request = FinishedRequest { end, latency, cost: None };
+        Self { split: Arc::clone(split), side, request, has_deadline: false }
     }
 
     /// A request with this response.
-    pub(crate) fn answered<B>(split: &Arc<LiveSplit>, side: usize, latency: Duration, response: &Response<B>) -> Self {
-        let request = FinishedRequest { is_failure: response.status().is_server_error(), latency, cost: None };
-        let mut fact = Self { split: Arc::clone(split), side, request };
+    pub(crate) fn answered<B>(
+        split: &Arc<LiveSplit>,
+        side: usize,
+        latency: Duration,
+        response: &Response<B>,
+        has_deadline: bool,
+    ) -> Self {
+        let end = if response.status().is_server_error() { RequestEnd::Failed } else { RequestEnd::Answered };
+        let mut fact = Self::ended(split, side, latency, end);
+        fact.has_deadline = has_deadline;
         fact.hear(response.headers());
         fact
     }
@@ -39,14 +48,23 @@ impl Fact {
         if let Some(cost) = cost(fields) {
             self.request.cost = Some(cost);
         }
-        if Code::read(fields).is_some_and(Code::is_failure) && is_of_call(fields) {
-            self.request.is_failure = true;
+        if let Some(end) = Code::read(fields).filter(|_| is_of_call(fields)).and_then(|code| self.end_by(code)) {
+            self.request.end = end;
         }
     }
 
     /// The body of the response broke off.
     pub(crate) fn broke(&mut self) {
-        self.request.is_failure = true;
+        self.request.end = RequestEnd::Failed;
+    }
+
+    /// The end of a call with this status, if it did not succeed.
+    fn end_by(&self, code: Code) -> Option<RequestEnd> {
+        match code {
+            // The deadline is the client's: the backend was not quicker, and that is all.
+            Code::DeadlineExceeded if self.has_deadline => Some(RequestEnd::Abandoned),
+            code => code.is_failure().then_some(RequestEnd::Failed),
+        }
     }
 }
 

@@ -12,11 +12,11 @@ mod words;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use plimsoll_core::Timestamp;
-use plimsoll_core::canary::{Comparison, FinishedRequest, Margins, Report, Side, Verdict};
+use plimsoll_core::canary::{Comparison, FinishedRequest, Margins, Report, RequestEnd, Side, Verdict};
 use plimsoll_core::split::{Split, turn};
 
 pub(crate) use self::fact::Fact;
@@ -135,7 +135,8 @@ impl LiveSplit {
 
     /// The side of a request with this key; without a key, the next one in turn.
     ///
-    /// If that side can serve nothing, it is another one that can.
+    /// If that side can serve nothing, it is another one that can. The request is a failure of its own
+    /// side all the same.
     pub(crate) fn side(&self, key: Option<&[u8]>, can_serve: impl Fn(usize) -> bool) -> usize {
         let side = match key {
             Some(key) => self.split.by_key(key),
@@ -144,16 +145,23 @@ impl LiveSplit {
         let taken = self.split.fallback(side, can_serve);
         if taken != side {
             self.counts[side].fallbacks.fetch_add(1, Ordering::Relaxed);
+            self.compare(side, &FinishedRequest { end: RequestEnd::Failed, latency: Duration::ZERO, cost: None });
         }
         taken
     }
 
     /// A request of this side has ended.
     fn record(&self, side: usize, request: &FinishedRequest) {
-        self.counts[side].requests.fetch_add(1, Ordering::Relaxed);
-        if request.is_failure {
+        if request.end != RequestEnd::Abandoned {
+            self.counts[side].requests.fetch_add(1, Ordering::Relaxed);
+        }
+        if request.end == RequestEnd::Failed {
             self.counts[side].failures.fetch_add(1, Ordering::Relaxed);
         }
+        self.compare(side, request);
+    }
+
+    fn compare(&self, side: usize, request: &FinishedRequest) {
         let now = Timestamp::from_origin(self.began.elapsed());
         for (i, comparison) in self.comparisons.iter().enumerate() {
             let part = match side {
@@ -255,8 +263,6 @@ pub struct SideView {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn config(weight: u32, more: &str) -> Config {
@@ -274,7 +280,7 @@ mod tests {
     }
 
     const SERVED: FinishedRequest =
-        FinishedRequest { is_failure: false, latency: Duration::from_millis(5), cost: None };
+        FinishedRequest { end: RequestEnd::Answered, latency: Duration::from_millis(5), cost: None };
 
     #[test]
     fn reload_keeps_the_comparison_unless_a_weight_changes() {
@@ -308,5 +314,9 @@ mod tests {
         assert!((0..100).all(|_| split.side(None, |side| side == 0) == 0));
         let fallbacks = splits.views()[0].sides[1].fallbacks;
         assert!((48..=52).contains(&fallbacks), "{fallbacks}");
+        // The comparison knows that the canary would have failed.
+        let report = &splits.views()[0].comparisons[0];
+        assert_eq!((report.requests, report.failures), ([0, fallbacks], [0, fallbacks]));
+        assert_eq!(splits.views()[0].sides[1].requests, 0);
     }
 }

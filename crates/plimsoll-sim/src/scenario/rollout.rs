@@ -49,6 +49,7 @@ impl Table for Arm {
         visitor.value("cpu", &mut self.cpu);
         visitor.value("more_errors", &mut self.more_errors);
         visitor.value("latency", &mut self.latency);
+        visitor.value("disturbed_for", &mut self.disturbed_for);
         visitor.required("expects", &mut self.expects);
     }
 }
@@ -81,6 +82,11 @@ impl Settings for RolloutFile {
         for (i, arm) in plan.arms.iter().enumerate() {
             within(checker, &format!("arms[{i}].cpu"), arm.cpu, *FACTORS.start(), *FACTORS.end());
             within(checker, &format!("arms[{i}].latency"), arm.latency, *FACTORS.start(), *FACTORS.end());
+            if arm.disturbed_for.is_zero() || arm.disturbed_for.subsec_nanos() > 0 {
+                let reason = "disturbances begin and end with a second";
+                let path = format!("arms[{i}].disturbed_for");
+                checker.report(&path, reason, "write whole seconds, such as \"20s\"");
+            }
         }
     }
 

@@ -307,7 +307,8 @@ impl ConnectError {
 
     /// Whether this process, or its machine, lacked a descriptor, a port or memory for a
     /// connection. It is no evidence about the backend.
-    pub(crate) fn is_own_shortage(&self) -> bool {
+    #[must_use]
+    pub fn is_own_shortage(&self) -> bool {
         let Self::Io(error) = self else { return false };
         let shortages = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM];
         Errno::from_io_error(error).is_some_and(|errno| shortages.contains(&errno))

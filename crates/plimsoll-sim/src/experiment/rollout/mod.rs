@@ -4,8 +4,9 @@
 //! [`Comparison`]; the shipped [`split`](plimsoll_core::split) selects its side. There are no queues
 //! and no backends: the question is what a comparison learns from noisy requests. The cost of a
 //! request is spread evenly over the decades between the cheapest and the most expensive one, and
-//! its latency is exponential, with a swing over the day. One second in twenty is slower and more
-//! expensive at one side alone, as during a collection of garbage. Metrics of each arm:
+//! its latency is exponential, with a swing over the day. In a twentieth of the time one side alone is
+//! slower and more expensive: for a second at once, as during a collection of garbage, or for
+//! longer, as with a cold cache. Metrics of each arm:
 //!
 //! | metric | meaning |
 //! |---|---|
@@ -22,7 +23,7 @@ pub mod plan;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::canary::{Comparison, Cost, Finding, FinishedRequest, Margins, Report, Side};
+use plimsoll_core::canary::{Comparison, Cost, Finding, FinishedRequest, Margins, Report, RequestEnd, Side, Verdict};
 use plimsoll_core::split::{Split, turn};
 use rand_pcg::Pcg64Mcg;
 
@@ -33,7 +34,7 @@ use super::run_arms;
 use crate::findings::Findings;
 use crate::kernel::streams::{Streams, unit};
 
-/// Part of the seconds in which one side is disturbed.
+/// Part of the time in which one side is disturbed.
 const DISTURBED: f64 = 0.05;
 /// Period of the swing of latency: a day would be longer than a rollout.
 const SWING_PERIOD: f64 = 3600.0;
@@ -86,8 +87,9 @@ impl Expected {
     fn is_met_by(self, report: &Report) -> bool {
         let is_worse = |i: usize| report.metrics[i].finding == Finding::Worse;
         match self {
-            Self::NoDifference => report.verdict == plimsoll_core::canary::Verdict::NoDifference,
-            Self::Better => report.verdict == plimsoll_core::canary::Verdict::Better,
+            Self::NoDifference => report.verdict == Verdict::NoDifference,
+            Self::Better => report.verdict == Verdict::Better,
+            Self::NoAlarm => matches!(report.verdict, Verdict::NoDifference | Verdict::Undecided),
             Self::WorseCpu => is_worse(0) && !is_worse(1),
             Self::WorseErrors => is_worse(1) && !is_worse(0),
             Self::WorseLatency => (is_worse(2) || is_worse(3)) && !is_worse(0) && !is_worse(1),
@@ -104,8 +106,8 @@ struct Rollout<'p> {
     rng: Pcg64Mcg,
     /// Draws of the seconds in which a side is disturbed.
     disturbances: Pcg64Mcg,
-    /// The current factors of the main version and of the canary.
-    disturbed: [f64; 2],
+    /// Seconds that the current disturbances of the main version and of the canary still last.
+    disturbed: [u64; 2],
     second: u64,
 }
 
@@ -121,7 +123,7 @@ impl<'p> Rollout<'p> {
             comparison: Comparison::new(Timestamp::ZERO, Margins::default()),
             rng: streams.stream("requests", 0),
             disturbances: streams.stream("disturbances", 0),
-            disturbed: [1.0; 2],
+            disturbed: [0; 2],
             second: 0,
         }
     }
@@ -148,25 +150,34 @@ impl<'p> Rollout<'p> {
         let seconds = number as f64 / self.plan.rate;
         if seconds as u64 > self.second {
             self.second = seconds as u64;
-            let (plan, draws) = (self.plan, &mut self.disturbances);
-            self.disturbed = [(); 2].map(|()| if unit(draws) < DISTURBED { plan.disturbance } else { 1.0 });
+            self.disturb();
         }
         let place = self.split.side(turn(number));
         let (side, arm) = (if place == 0 { Side::Main } else { Side::Canary }, self.arm);
         let (cpu, errors, latency) =
             if place == 0 { (1.0, 0.0, 1.0) } else { (arm.cpu, arm.more_errors.as_f64(), arm.latency) };
-        let disturbed = self.disturbed[place];
         let plan = self.plan;
+        let disturbed = if self.disturbed[place] > 0 { plan.disturbance } else { 1.0 };
         // The unit does not count: the cheapest request costs a tenth of a millisecond.
         let cost = 1e-4 * plan.cost_ratio.powf(unit(&mut self.rng)) * cpu * disturbed;
         let swing = plan.swing.powf((seconds * std::f64::consts::TAU / SWING_PERIOD).sin());
         let wait = LEAST_LATENCY - (1.0 - unit(&mut self.rng)).ln();
+        let is_failure = unit(&mut self.rng) < plan.errors.as_f64() + errors;
         let request = FinishedRequest {
-            is_failure: unit(&mut self.rng) < plan.errors.as_f64() + errors,
+            end: if is_failure { RequestEnd::Failed } else { RequestEnd::Answered },
             latency: Duration::from_secs_f64(plan.latency.as_secs_f64() * wait * latency * swing * disturbed),
             cost: Some(Cost::Measured(cost)),
         };
         self.comparison.record(Timestamp::from_nanos((seconds * 1e9) as u64), side, &request).is_some()
+    }
+
+    /// Draws the disturbances of the next second.
+    fn disturb(&mut self) {
+        let length = self.arm.disturbed_for.as_secs().max(1);
+        for left in &mut self.disturbed {
+            let begins = *left == 0 && unit(&mut self.disturbances) < DISTURBED / length as f64;
+            *left = if begins { length } else { left.saturating_sub(1) };
+        }
     }
 }
 

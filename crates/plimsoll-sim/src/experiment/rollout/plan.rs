@@ -20,7 +20,7 @@ pub struct Plan {
     pub latency: Duration,
     /// Latency is this many times higher and lower at the extremes of an hour.
     pub swing: f64,
-    /// Latency and cost of a side in one second of twenty, over those in others.
+    /// Latency and cost of a side in a twentieth of the time, over those at other times.
     pub disturbance: f64,
     /// Requests of a rollout without a verdict.
     pub max_requests: NonZeroU32,
@@ -72,13 +72,27 @@ pub struct Arm {
     pub more_errors: Ratio,
     /// Latency.
     pub latency: f64,
+    /// Length of each disturbance of one side, in whole seconds.
+    pub disturbed_for: Duration,
     /// The right verdict.
     pub expects: Expected,
 }
 
+impl Arm {
+    /// A collection of garbage.
+    pub const DEFAULT_DISTURBED_FOR: Duration = Duration::from_secs(1);
+}
+
 impl Default for Arm {
     fn default() -> Self {
-        Self { name: String::new(), cpu: 1.0, more_errors: Ratio::ZERO, latency: 1.0, expects: Expected::NoDifference }
+        Self {
+            name: String::new(),
+            cpu: 1.0,
+            more_errors: Ratio::ZERO,
+            latency: 1.0,
+            disturbed_for: Self::DEFAULT_DISTURBED_FOR,
+            expects: Expected::NoDifference,
+        }
     }
 }
 
@@ -88,6 +102,8 @@ pub enum Expected {
     /// Equal in all metrics.
     #[default]
     NoDifference,
+    /// Neither worse nor better; more requests may be needed.
+    NoAlarm,
     /// Better in one, and worse in none.
     Better,
     /// More CPU per request, and no more errors.
@@ -100,8 +116,9 @@ pub enum Expected {
 
 impl Expected {
     /// All, by their names in files.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 6] = [
         ("no-difference", Self::NoDifference),
+        ("no-alarm", Self::NoAlarm),
         ("better", Self::Better),
         ("worse-cpu", Self::WorseCpu),
         ("worse-errors", Self::WorseErrors),
