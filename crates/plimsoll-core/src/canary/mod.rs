@@ -268,6 +268,7 @@ pub struct Comparison {
 /// Sums over all requests of a side.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
+    /// Without abandoned ones.
     requests: u64,
     failures: u64,
     /// Counted costs, by kind.
@@ -301,7 +302,7 @@ impl Sum {
 pub struct Report {
     /// When it began.
     pub since: Timestamp,
-    /// Requests of the main version and of the canary.
+    /// Requests of the main version and of the canary with a known result.
     pub requests: [u64; 2],
     /// Failed requests of the main version and of the canary.
     pub failures: [u64; 2],
