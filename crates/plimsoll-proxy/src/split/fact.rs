@@ -48,7 +48,8 @@ impl Fact {
         if let Some(cost) = cost(fields) {
             self.request.cost = Some(cost);
         }
-        if let Some(end) = Code::read(fields).filter(|_| is_of_call(fields)).and_then(|code| self.end_by(code)) {
+        let code = Code::read(fields).filter(|_| is_of_call(fields));
+        if let Some(end) = code.and_then(|code| end_by(code, self.has_deadline, fields)) {
             self.request.end = end;
         }
     }
@@ -57,14 +58,17 @@ impl Fact {
     pub(crate) fn broke(&mut self) {
         self.request.end = RequestEnd::Failed;
     }
+}
 
-    /// The end of a call with this status, if it did not succeed.
-    fn end_by(&self, code: Code) -> Option<RequestEnd> {
-        match code {
-            // The deadline is the client's: the backend was not quicker, and that is all.
-            Code::DeadlineExceeded if self.has_deadline => Some(RequestEnd::Abandoned),
-            code => code.is_failure().then_some(RequestEnd::Failed),
+/// The end of a call with this status in these fields, if it did not succeed.
+fn end_by(code: Code, has_deadline: bool, fields: &HeaderMap) -> Option<RequestEnd> {
+    match code {
+        // The deadline is the client's: the backend was not quicker, and that is all. In trailers, the
+        // head of the response came in time.
+        Code::DeadlineExceeded if has_deadline => {
+            fields.contains_key(http::header::CONTENT_TYPE).then_some(RequestEnd::Abandoned)
         }
+        code => code.is_failure().then_some(RequestEnd::Failed),
     }
 }
 
@@ -119,5 +123,16 @@ mod tests {
         assert!(is_of_call(&fields(&failed)));
         assert!(is_of_call(&fields(&[failed[0], ("content-type", "application/grpc+proto")])));
         assert!(!is_of_call(&fields(&[failed[0], ("content-type", "text/html")])));
+    }
+
+    #[test]
+    fn deadline_of_a_client_is_no_failure_of_a_call() {
+        let (head, trailers) = (fields(&[("content-type", "application/grpc")]), HeaderMap::new());
+        let late = |has_deadline, fields| end_by(Code::DeadlineExceeded, has_deadline, fields);
+        assert_eq!(late(true, &head), Some(RequestEnd::Abandoned));
+        assert_eq!(late(true, &trailers), None, "the head came before the deadline");
+        assert_eq!(late(false, &head), Some(RequestEnd::Failed));
+        assert_eq!(end_by(Code::Internal, true, &trailers), Some(RequestEnd::Failed));
+        assert_eq!(end_by(Code::Ok, true, &trailers), None);
     }
 }
