@@ -184,7 +184,8 @@ mod tests {
     #[test]
     fn share_of_the_requests_is_copied() {
         let mirrors = Mirrors::default().updated(&config(", share = \"10%\""));
-        assert_eq!((0..1000).filter(|_| only(&mirrors).takes_next()).count(), 100);
+        let copied = (0..1000).filter(|_| only(&mirrors).takes_next()).count();
+        assert!((99..=101).contains(&copied), "{copied}");
         let all = Mirrors::default().updated(&config(""));
         assert!((0..1000).all(|_| only(&all).takes_next()));
     }
