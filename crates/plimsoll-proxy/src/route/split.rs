@@ -78,7 +78,7 @@ pub(crate) struct Pending {
 impl Pending {
     /// The fact for the comparison; `None` if its side had no part in the end.
     pub(crate) fn end(
-        mut self: Box<Self>,
+        mut self,
         answer: &Result<Response<client::ResponseBody>, client::Error>,
         is_clients_fault: bool,
     ) -> Option<Box<Fact>> {
