@@ -3,8 +3,7 @@
 //! Whoever runs a fleet remembers requests in whatever form is cheap, asks [`Wanted`] which of them are to be told, and writes those
 //! alone as an [`Explanation`].
 
-use std::net::SocketAddr;
-
+use plimsoll::address::Address;
 use serde::{Deserialize, Serialize};
 
 /// Which requests are to be told.
@@ -138,7 +137,8 @@ pub struct Explanation {
     /// A narrower word for the cause, such as `connect-failed` of a `no-backend`; `None` if there is none.
     pub cause: Option<&'static str>,
     /// Who answered, or was asked last.
-    pub backend: Option<SocketAddr>,
+    #[serde(serialize_with = "address_text")]
+    pub backend: Option<Address>,
     /// The locality that this backend is in now; `None` where its cluster has none, or it is gone.
     pub locality: Option<String>,
 }
@@ -236,11 +236,17 @@ pub struct QuotaExplained {
     pub customer_debt_cpu_s: f64,
 }
 
+#[expect(clippy::ref_option, reason = "as serde calls it")]
+fn address_text<S: serde::Serializer>(address: &Option<Address>, serializer: S) -> Result<S::Ok, S::Error> {
+    address.map(|address| address.to_string()).serialize(serializer)
+}
+
 /// An attempt that failed.
 #[derive(Clone, Debug, Serialize)]
 pub struct AttemptExplained {
     /// Where.
-    pub backend: Option<SocketAddr>,
+    #[serde(serialize_with = "address_text")]
+    pub backend: Option<Address>,
     /// When it had failed, since the request came, in milliseconds.
     pub after_ms: f64,
     /// Why, in a word.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use plimsoll::address::Address;
 use plimsoll::discover::{Endpoint, OverrideCommand};
 
 use crate::control::{Control, Declined};
@@ -68,7 +69,7 @@ pub struct BackendOrder {
     /// The name of the cluster.
     pub cluster: String,
     /// The address of the backend.
-    pub backend: SocketAddr,
+    pub backend: Address,
     /// The change.
     pub command: OverrideCommand<Endpoint>,
     /// Its duration. `None`: until it is revoked.

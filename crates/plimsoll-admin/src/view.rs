@@ -4,10 +4,10 @@
 //! backend that reports nothing has `null` there. What this proxy alone sent is in `requests` and `failures`.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use plimsoll::address::Address;
 use plimsoll::client;
 use plimsoll::discover::OverrideChange;
 use plimsoll_core::health::{Reason, State};
@@ -235,7 +235,7 @@ fn wall_clock(remaining: Duration) -> String {
 }
 
 /// The overrides of one address. They are sorted by address.
-pub(crate) fn overrides_of(cluster: &client::ClusterSummary, address: SocketAddr) -> &[client::OverrideView] {
+pub(crate) fn overrides_of(cluster: &client::ClusterSummary, address: Address) -> &[client::OverrideView] {
     let overrides = &cluster.overrides;
     let begin = overrides.partition_point(|each| each.address < address);
     let end = overrides.partition_point(|each| each.address <= address);
@@ -263,7 +263,7 @@ pub enum SwitchedView {
 
 impl SwitchedView {
     /// Of a backend that is not in the subset, and was drained or undrained.
-    pub(crate) fn outside_subset(address: SocketAddr, reason: Reason) -> Self {
+    pub(crate) fn outside_subset(address: Address, reason: Reason) -> Self {
         let meaning = match reason {
             Reason::Drained => "outside the subset of this proxy: no requests now, and none if it joins the subset",
             _ => "outside the subset of this proxy: no requests now, but requests if it joins the subset",

@@ -37,7 +37,7 @@ fn write(path: &Path, ports: &[u16]) {
 }
 
 fn endpoints(ports: &[u16]) -> Vec<Endpoint> {
-    ports.iter().map(|port| Endpoint::new(([127, 0, 0, 1], *port).into())).collect()
+    ports.iter().map(|port| Endpoint::new(([127, 0, 0, 1], *port))).collect()
 }
 
 /// The next list, and the virtual time until it came.

@@ -93,7 +93,7 @@ async fn list_and_watch_by_tls_with_the_token() {
     });
     for address in ["10.0.0.1:80", "10.0.0.2:80"] {
         let list = source.next().await.unwrap().unwrap();
-        assert_eq!(list, [Endpoint::new(address.parse().unwrap()).zone("a")]);
+        assert_eq!(list, [Endpoint::new(address.parse::<std::net::SocketAddr>().unwrap()).zone("a")]);
     }
     drop(source);
     served.await.unwrap();

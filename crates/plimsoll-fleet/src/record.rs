@@ -27,7 +27,7 @@ pub enum RecordError {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
-    address: SocketAddr,
+    address: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     weight: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ enum State {
 /// The record of a backend. Its authority and ordinal are not in it.
 pub(crate) fn write(endpoint: &Endpoint) -> Vec<u8> {
     let record = Record {
-        address: endpoint.address,
+        address: endpoint.address.to_string(),
         weight: (endpoint.weight != Weight::ONE).then(|| endpoint.weight.as_f64()),
         zone: endpoint.zone.as_deref().map(str::to_owned),
         locality: endpoint.locality.as_deref().map(str::to_owned),
@@ -66,13 +66,15 @@ pub(crate) fn write(endpoint: &Endpoint) -> Vec<u8> {
     serde_json::to_vec(&record).expect("the keys are text and the numbers finite")
 }
 
-/// The backend of a record.
+/// The backend of a record. A Unix socket is refused: it would lead to another process on each
+/// machine.
 pub(crate) fn read(record: &[u8]) -> Result<Endpoint, RecordError> {
     let record: Record = serde_json::from_slice(record)?;
-    let mut endpoint = Endpoint::new(record.address);
-    if record.address.port() == 0 || record.address.ip().is_unspecified() {
-        return Err(RecordError::Value(format!("{} is not an address of a backend", record.address)));
-    }
+    let address: Option<SocketAddr> = record.address.parse().ok();
+    let Some(address) = address.filter(|address| address.port() > 0 && !address.ip().is_unspecified()) else {
+        return Err(RecordError::Value(format!("{} is not an address of a backend", record.address.escape_debug())));
+    };
+    let mut endpoint = Endpoint::new(address);
     if let Some(weight) = record.weight {
         let range = || RecordError::Value(format!("weight: {weight} is not from 0.001 to 1000"));
         endpoint.weight = Weight::new(weight).ok_or_else(range)?;
@@ -103,7 +105,7 @@ mod tests {
 
     #[test]
     fn record_is_read_as_it_was_written() {
-        let plain = Endpoint::new("10.0.0.1:8080".parse().unwrap());
+        let plain = Endpoint::new("10.0.0.1:8080".parse::<SocketAddr>().unwrap());
         assert_eq!(String::from_utf8(write(&plain)).unwrap(), r#"{"address":"10.0.0.1:8080","state":"ready"}"#);
         let all = plain
             .clone()
@@ -128,7 +130,8 @@ mod tests {
         for (record, problem) in [
             ("", "is not the record of a backend: EOF"),
             ("[]", "is not the record of a backend: "),
-            (r#"{"address": "web:80"}"#, "is not the record of a backend: invalid socket address"),
+            (r#"{"address": "web:80"}"#, "web:80 is not an address of a backend"),
+            (r#"{"address": "unix:/run/a"}"#, "unix:/run/a is not an address of a backend"),
             (r#"{"address": "0.0.0.0:80"}"#, "0.0.0.0:80 is not an address of a backend"),
             (r#"{"address": "10.0.0.1:0"}"#, "10.0.0.1:0 is not an address of a backend"),
             (r#"{"address": "10.0.0.1:80", "weight": 0}"#, "weight: "),

@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn ports(view: &View) -> Vec<(u16, Option<u32>)> {
-        view.list(false).iter().map(|endpoint| (endpoint.address.port(), endpoint.ordinal)).collect()
+        view.list(false).iter().map(|endpoint| (endpoint.address.port().unwrap(), endpoint.ordinal)).collect()
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn measure(shape: &Shape) -> Row {
     let version = shape.client;
     runtime().block_on(async {
         let proxy = Proxy::start(config(backend, shape.backends)).await.expect("loopback has a free port");
-        let address = proxy.listeners()[0].address;
+        let address = proxy.listeners()[0].address.inet().expect("has a port");
         let client = thread::spawn(move || {
             OUTSIDE.set(true);
             result_to.send(runtime().block_on(run_client(address, version))).expect("the proxy's thread waits for it");

@@ -76,7 +76,7 @@ pub use probes::Handover as ProbeHandover;
 pub use proxy::{
     Error, ListenerView, OverrideDone, OverrideOrder, OverrideRefused, Proxy, Reloads, SourceAnswer, ask_sources,
 };
-pub use sockets::Sockets;
+pub use sockets::{LeftFiles, Sockets};
 pub use state::{SavedOverride, saved_overrides};
 pub use trace::TracesView;
 

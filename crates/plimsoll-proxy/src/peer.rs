@@ -1,15 +1,17 @@
 //! The client at the other end of a connection.
 
-use std::net::SocketAddr;
+use plimsoll::address::Address;
 
 /// The client of a connection, as far as it is known before its first request.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     /// The client's address: the socket's, or the one that a trusted proxy named in the PROXY
-    /// protocol.
-    pub(crate) address: SocketAddr,
+    /// protocol. A client at a Unix socket has none of IP.
+    pub(crate) address: Address,
     /// The address that it connected to.
-    pub(crate) local: SocketAddr,
+    pub(crate) local: Address,
+    /// The user of a client at a Unix socket.
+    pub(crate) user: Option<u32>,
     /// Facts from TLS; `None` without.
     pub(crate) tls: Option<Tls>,
     /// A proxy in front should have named the client, and did not.

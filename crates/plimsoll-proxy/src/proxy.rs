@@ -12,12 +12,14 @@ mod source;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::UdpSocket;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use plimsoll::address::Address;
 use plimsoll::client::Cluster;
 use plimsoll::probe::Counts;
 use plimsoll_config::{LastReload, ReloadOutcome};
@@ -39,7 +41,7 @@ use crate::neighbours;
 use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
 use crate::probes::{Answers, Handover};
-use crate::sockets::{self, Bound, Sharing, Sockets};
+use crate::sockets::{self, Bound, Listening, Sharing, SocketFile, Sockets};
 use crate::split::SplitView;
 use crate::state::{self, SavedList, Saver, StateDir};
 use crate::trace::{Traces, TracesView};
@@ -116,7 +118,7 @@ pub struct ListenerView {
     /// Its name.
     pub name: String,
     /// Where it listens.
-    pub address: SocketAddr,
+    pub address: Address,
     /// Connections that are open.
     pub connections: usize,
     /// Connections accepted so far.
@@ -151,8 +153,8 @@ pub struct ListenerView {
 /// the config.
 #[derive(Default)]
 struct NewSockets {
-    listening: HashMap<SocketAddr, Bound>,
-    probes: HashMap<SocketAddr, UdpSocket>,
+    listening: HashMap<Address, Bound>,
+    probes: HashMap<Address, UdpSocket>,
 }
 
 impl Proxy {
@@ -345,9 +347,9 @@ impl Proxy {
     fn bind_probes(
         &self,
         config: &Config,
-        listening: &HashMap<SocketAddr, Bound>,
+        listening: &HashMap<Address, Bound>,
         given: &mut Sockets,
-    ) -> Result<HashMap<SocketAddr, UdpSocket>, Error> {
+    ) -> Result<HashMap<Address, UdpSocket>, Error> {
         let running = self.running.lock();
         let mut bound = HashMap::new();
         for (i, listener) in config.listeners().iter().enumerate().filter(|(_, listener)| listener.probes.is_some()) {
@@ -355,9 +357,11 @@ impl Proxy {
                 (Some(running), _) if running.answers.is_some() => continue,
                 (Some(running), _) => running.bound,
                 // The port is open until a socket has it.
-                (None, Some(new)) => new.sockets[0].local_addr().unwrap_or(listener.address),
+                (None, Some(new)) => new.sockets[0].address().unwrap_or(listener.address),
                 (None, None) => continue,
             };
+            // A Unix socket has no port; `check` reports it.
+            let Some(address) = address.inet() else { continue };
             let socket = given.take_udp(address).map_or_else(|| UdpSocket::bind(address), Ok).map_err(|cause| {
                 let place = config.place_of(&format!("listeners[{i}].probes"));
                 Error::Probes { place, address, cause }
@@ -368,23 +372,23 @@ impl Proxy {
     }
 
     /// Sockets for listeners that are not running yet. They do not listen yet, unless they were given.
-    fn bind_listeners(&self, config: &Config, given: &mut Sockets) -> Result<HashMap<SocketAddr, Bound>, Error> {
-        let known: Vec<SocketAddr> = self.running.lock().listeners.keys().copied().collect();
+    fn bind_listeners(&self, config: &Config, given: &mut Sockets) -> Result<HashMap<Address, Bound>, Error> {
+        let known: Vec<Address> = self.running.lock().listeners.keys().copied().collect();
         let mut bound = HashMap::new();
-        let given_ports: Vec<u16> = given.addresses().map(|address| address.port()).collect();
+        let given_ports: Vec<u16> = given.addresses().filter_map(Address::port).collect();
         let new = |listener: &&crate::config::Listener| !known.contains(&listener.address);
         for (i, listener) in config.listeners().iter().enumerate().filter(|(_, listener)| new(listener)) {
             let port = listener.address.port();
             let mut own_ports =
-                known.iter().chain(bound.keys()).map(SocketAddr::port).chain(given_ports.iter().copied());
+                known.iter().chain(bound.keys()).filter_map(|known| known.port()).chain(given_ports.iter().copied());
             let sharing = match listener.share_port {
                 true => Sharing::Wanted,
                 // Another form of an address that is its own: the wildcard address, say.
-                false if own_ports.any(|own| own == port) => Sharing::Own,
+                false if own_ports.any(|own| port == Some(own)) => Sharing::Own,
                 false => Sharing::Refused,
             };
             let given = given.take(listener.address);
-            let opened = sockets::open(listener.address, given, self.workers.len(), sharing);
+            let opened = sockets::open(listener.address, given, self.workers.len(), sharing, listener.mode());
             let opened = opened.map_err(|cause| Self::cannot_listen(config, i, cause))?;
             bound.insert(listener.address, opened);
         }
@@ -392,7 +396,7 @@ impl Proxy {
     }
 
     /// Listens at those addresses of `config` that were bound for it.
-    fn listen(config: &Config, bound: &HashMap<SocketAddr, Bound>) -> Result<(), Error> {
+    fn listen(config: &Config, bound: &HashMap<Address, Bound>) -> Result<(), Error> {
         for (i, listener) in config.listeners().iter().enumerate() {
             let sockets = bound.get(&listener.address).map_or(&[][..], |bound| &bound.sockets);
             sockets::listen(sockets).map_err(|cause| Self::cannot_listen(config, i, cause))?;
@@ -408,8 +412,8 @@ impl Proxy {
 
     /// Where it listens, and would not by `next`.
     #[must_use]
-    pub fn addresses_left_by(&self, next: &Config) -> Vec<SocketAddr> {
-        let stays = |address: SocketAddr| next.listeners().iter().any(|listener| listener.address == address);
+    pub fn addresses_left_by(&self, next: &Config) -> Vec<Address> {
+        let stays = |address: Address| next.listeners().iter().any(|listener| listener.address == address);
         let running = self.running.lock();
         let left = running.listeners.iter().filter(|(address, _)| !stays(**address));
         left.map(|(_, listener)| listener.bound).collect()
@@ -419,9 +423,22 @@ impl Proxy {
     ///
     /// # Errors
     /// When there are too many descriptors.
-    pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
+    pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
         let running = self.running.lock();
-        running.listeners.values().flat_map(|listener| &listener.sockets).map(TcpListener::try_clone).collect()
+        // The threads have one Unix socket in common: the same one many times is no news.
+        let each = |listener: &RunningListener| match listener.bound {
+            Address::Inet(_) => listener.sockets.len(),
+            Address::Unix(_) => 1,
+        };
+        let sockets = running.listeners.values().flat_map(|listener| &listener.sockets[..each(listener)]);
+        sockets.map(|socket| socket.as_fd().try_clone_to_owned()).collect()
+    }
+
+    /// The files of Unix sockets that a successor has to remove in the end.
+    #[must_use]
+    pub fn socket_files(&self) -> Vec<&'static str> {
+        let running = self.running.lock();
+        running.files().filter(|file| file.is_own()).map(SocketFile::path).collect()
     }
 
     /// The answers to probes, for a successor.
@@ -437,10 +454,13 @@ impl Proxy {
     /// The listeners, by name, that share their address, and so their connections, with sockets of
     /// other processes.
     #[must_use]
-    pub fn shared_listeners(&self) -> Vec<(String, SocketAddr)> {
+    pub fn shared_listeners(&self) -> Vec<(String, Address)> {
         let running = self.running.lock();
-        let shared = neighbours::shared(running.listeners.values().flat_map(|listener| &listener.sockets));
-        let listeners = running.listeners.values().filter(|listener| shared.contains(&listener.bound));
+        let shared = neighbours::shared(
+            running.listeners.values().flat_map(|listener| &listener.sockets).filter_map(Listening::tcp),
+        );
+        let is_shared = |listener: &&RunningListener| listener.bound.inet().is_some_and(|at| shared.contains(&at));
+        let listeners = running.listeners.values().filter(is_shared);
         listeners.map(|listener| (listener.name.clone(), listener.bound)).collect()
     }
 

@@ -6,14 +6,24 @@
 //! accept from several. A
 //! process that was handed nothing is refused an address in use by another, unless the file asks
 //! for it. systemd passes one socket for an address, as a rule without `SO_REUSEPORT`; then the
-//! threads share its one queue.
+//! threads share its one queue. So they do at a Unix socket, of which there is one for each path.
+
+mod listening;
+mod unix;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use plimsoll::address::{Address, UnixPath};
+
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+pub(crate) use self::listening::{Accepting, Caller, Listening};
+pub(crate) use self::unix::SocketFile;
+use crate::config::SocketMode;
 
 /// Connections that the kernel may hold before they are accepted: enough for a burst during a
 /// reload.
@@ -22,21 +32,24 @@ pub(crate) const BACKLOG: i32 = 4096;
 /// Sockets that were handed over, by their address: those that listen, and those of UDP for probes.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    listening: HashMap<SocketAddr, Vec<TcpListener>>,
+    listening: HashMap<Address, Vec<Listening>>,
     udp: HashMap<SocketAddr, UdpSocket>,
+    /// The files of Unix sockets that this process removes in the end, by path.
+    files: HashMap<String, SocketFile>,
 }
 
 impl Sockets {
     /// Adds a socket.
     ///
     /// # Errors
-    /// When it is no socket that listens at an address of IP.
-    pub fn add(&mut self, socket: TcpListener) -> io::Result<()> {
-        let address = socket.local_addr()?;
+    /// When it is no socket that listens at an address of IP or a Unix socket.
+    pub fn add(&mut self, socket: impl Into<OwnedFd>) -> io::Result<()> {
+        let socket = Listening::of(socket.into())?;
+        let address = socket.address()?;
         if !SockRef::from(&socket).is_listener()? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
         }
-        socket.set_nonblocking(true)?;
+        SockRef::from(&socket).set_nonblocking(true)?;
         self.listening.entry(address).or_default().push(socket);
         Ok(())
     }
@@ -55,9 +68,32 @@ impl Sockets {
         Ok(())
     }
 
+    /// Says that this process removes the file at `path` in the end, once it serves: the predecessor
+    /// had made it.
+    pub fn add_file(&mut self, path: &str) {
+        let file = UnixPath::new(path).ok().and_then(|path| SocketFile::at(path, false));
+        self.files.extend(file.map(|file| (path.to_owned(), file)));
+    }
+
+    /// Takes out the files of sockets that were not taken.
+    pub fn take_files(&mut self) -> LeftFiles {
+        LeftFiles(self.files.drain().map(|(_, file)| file).collect())
+    }
+
     /// Takes out the sockets at `address`; none when there are none.
-    pub fn take(&mut self, address: SocketAddr) -> Vec<TcpListener> {
-        self.listening.remove(&address).unwrap_or_default()
+    pub(crate) fn take(&mut self, address: Address) -> Given {
+        let sockets = self.listening.remove(&address).unwrap_or_default();
+        let file = address.unix().and_then(|path| self.files.remove(path.as_str()));
+        Given { sockets, file }
+    }
+
+    /// Takes out the TCP sockets at `address`; none when there are none.
+    pub fn take_tcp(&mut self, address: SocketAddr) -> Vec<TcpListener> {
+        let tcp = |socket| match socket {
+            Listening::Tcp(tcp) => Some(tcp),
+            Listening::Unix(_) => None,
+        };
+        self.take(address.into()).sockets.into_iter().filter_map(tcp).collect()
     }
 
     /// Takes out the socket of UDP at `address`.
@@ -65,13 +101,13 @@ impl Sockets {
         self.udp.remove(&address)
     }
 
-    /// The listening sockets that were not taken.
-    pub fn iter(&self) -> impl Iterator<Item = &TcpListener> {
-        self.listening.values().flatten()
+    /// The listening TCP sockets that were not taken.
+    pub fn tcp(&self) -> impl Iterator<Item = &TcpListener> {
+        self.listening.values().flatten().filter_map(Listening::tcp)
     }
 
     /// The addresses of the listening sockets that were not taken.
-    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+    pub fn addresses(&self) -> impl Iterator<Item = Address> {
         self.listening.keys().copied()
     }
 
@@ -81,12 +117,33 @@ impl Sockets {
     }
 }
 
+/// The sockets that were handed over for one listener.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    sockets: Vec<Listening>,
+    /// Their file, if it is this process's to remove.
+    file: Option<SocketFile>,
+}
+
+/// The files of Unix sockets of the predecessor at which this process does not listen.
+#[derive(Debug)]
+pub struct LeftFiles(Vec<SocketFile>);
+
+impl LeftFiles {
+    /// Removes them, when the predecessor listens no more.
+    pub fn remove(self) {
+        self.0.iter().for_each(|file| file.set_own(true));
+    }
+}
+
 /// The sockets of one listener.
 pub(crate) struct Bound {
     /// At least one for each thread.
-    pub(crate) sockets: Vec<TcpListener>,
+    pub(crate) sockets: Vec<Listening>,
     /// The same ones again, for the threads.
-    pub(crate) copies: Vec<TcpListener>,
+    pub(crate) copies: Vec<Listening>,
+    /// The file of a Unix socket, unless the system manager made it.
+    pub(crate) file: Option<SocketFile>,
 }
 
 /// Treatment of an address that a socket of another process listens at.
@@ -114,7 +171,7 @@ impl std::error::Error for Taken {}
 
 /// Listens at those of `sockets` that do not yet: the kernel then gives each its share of
 /// connections.
-pub(crate) fn listen(sockets: &[TcpListener]) -> io::Result<()> {
+pub(crate) fn listen(sockets: &[Listening]) -> io::Result<()> {
     for socket in sockets.iter().map(SockRef::from) {
         if !socket.is_listener()? {
             socket.listen(BACKLOG)?;
@@ -123,14 +180,56 @@ pub(crate) fn listen(sockets: &[TcpListener]) -> io::Result<()> {
     Ok(())
 }
 
-/// Sockets for `threads` threads at `address`: those `given`, and as many more as it takes, which
-/// do not listen yet.
+/// Sockets for `threads` threads at `address`: those `given`, and as many more as it takes. New ones
+/// of TCP do not listen yet.
 pub(crate) fn open(
+    address: Address,
+    given: Given,
+    threads: usize,
+    sharing: Sharing,
+    mode: SocketMode,
+) -> io::Result<Bound> {
+    match address {
+        Address::Inet(address) => {
+            let tcp = given.sockets.into_iter().filter_map(|socket| match socket {
+                Listening::Tcp(tcp) => Some(tcp),
+                Listening::Unix(_) => None,
+            });
+            let sockets = open_tcp(address, tcp.collect(), threads, sharing)?;
+            bound(sockets.into_iter().map(Listening::Tcp).collect(), None)
+        }
+        Address::Unix(path) => open_unix(path, given, threads, mode),
+    }
+}
+
+fn bound(sockets: Vec<Listening>, file: Option<SocketFile>) -> io::Result<Bound> {
+    let copies = sockets.iter().map(Listening::try_clone).collect::<io::Result<_>>()?;
+    Ok(Bound { sockets, copies, file })
+}
+
+/// All threads accept from one queue. It listens at once: at a new path nobody else serves, so no
+/// client is worse off for waiting.
+fn open_unix(path: UnixPath, given: Given, threads: usize, mode: SocketMode) -> io::Result<Bound> {
+    let Given { mut sockets, mut file } = given;
+    if sockets.is_empty() {
+        let (socket, made) = unix::listen(path, mode)?;
+        sockets.push(socket);
+        file = made;
+    }
+    let had = sockets.len();
+    while sockets.len() < threads {
+        let copy = sockets[sockets.len() % had].try_clone()?;
+        sockets.push(copy);
+    }
+    bound(sockets, file)
+}
+
+fn open_tcp(
     address: SocketAddr,
     mut given: Vec<TcpListener>,
     threads: usize,
     sharing: Sharing,
-) -> io::Result<Bound> {
+) -> io::Result<Vec<TcpListener>> {
     if given.is_empty() {
         if sharing == Sharing::Refused && is_taken(address)? {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, Taken));
@@ -159,8 +258,7 @@ pub(crate) fn open(
         #[cfg(target_os = "linux")]
         socket.set_tcp_notsent_lowat(MAX_UNSENT)?;
     }
-    let copies = given.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
-    Ok(Bound { sockets: given, copies })
+    Ok(given)
 }
 
 /// How long nothing comes from a client before the system asks whether it is still there, and how
@@ -206,6 +304,26 @@ mod tests {
 
     const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
+    /// The sockets of TCP at `address`.
+    fn open(address: SocketAddr, given: Vec<TcpListener>, threads: usize, sharing: Sharing) -> io::Result<BoundTcp> {
+        let given = Given { sockets: given.into_iter().map(Listening::Tcp).collect(), file: None };
+        let Bound { sockets, copies, .. } = super::open(address.into(), given, threads, sharing, SocketMode::DEFAULT)?;
+        let tcp = |sockets: Vec<Listening>| {
+            sockets.into_iter().map(|socket| TcpListener::from(OwnedFd::from(socket))).collect()
+        };
+        Ok(BoundTcp { sockets: tcp(sockets), copies: tcp(copies) })
+    }
+
+    struct BoundTcp {
+        sockets: Vec<TcpListener>,
+        copies: Vec<TcpListener>,
+    }
+
+    fn listen(sockets: &[TcpListener]) -> io::Result<()> {
+        let copies: Vec<_> = sockets.iter().map(|socket| Listening::Tcp(socket.try_clone().unwrap())).collect();
+        super::listen(&copies)
+    }
+
     #[test]
     fn each_thread_has_a_socket_at_the_one_port_that_was_free() {
         let bound = open(ANY, Vec::new(), 3, Sharing::Refused).unwrap();
@@ -220,25 +338,24 @@ mod tests {
         let address = alone.local_addr().unwrap();
         let mut sockets = Sockets::default();
         sockets.add(alone).unwrap();
-        let bound = open(address, sockets.take(address), 2, Sharing::Refused).unwrap();
+        let bound = open(address, sockets.take_tcp(address), 2, Sharing::Refused).unwrap();
         assert_eq!(bound.sockets.len(), 2);
         let _client = TcpStream::connect(address).unwrap();
         let accepted = || bound.sockets.iter().rev().find_map(|socket| socket.accept().ok());
         assert!(accepted().is_some() && accepted().is_none(), "one queue");
-        assert_eq!(sockets.take(address).len(), 0);
+        assert_eq!(sockets.take_tcp(address).len(), 0);
     }
 
     #[test]
     fn sockets_of_another_kind_are_refused() {
         let (tcp, udp) = (TcpListener::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
         let mut sockets = Sockets::default();
-        let as_listener = TcpListener::from(std::os::fd::OwnedFd::from(udp.try_clone().unwrap()));
-        assert_eq!(sockets.add(as_listener).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(sockets.add(udp.try_clone().unwrap()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let as_udp = UdpSocket::from(std::os::fd::OwnedFd::from(tcp));
         assert_eq!(sockets.add_udp(as_udp).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let address = udp.local_addr().unwrap();
         sockets.add_udp(udp).unwrap();
-        assert!(sockets.take(address).is_empty() && sockets.take_udp(address).is_some());
+        assert!(sockets.take_tcp(address).is_empty() && sockets.take_udp(address).is_some());
     }
 
     #[test]

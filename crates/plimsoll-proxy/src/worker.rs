@@ -5,12 +5,12 @@
 //! [`Cluster`]s. The control thread sends a worker whole plans, each replacing the one before.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{io, thread};
 
 use arc_swap::ArcSwap;
+use plimsoll::address::Address;
 use plimsoll::client::{Client, Cluster};
 use plimsoll::server::coalescing;
 use tokio::sync::{mpsc, oneshot};
@@ -40,6 +40,7 @@ use crate::route::mirror::Mirror;
 use crate::route::redirect::Redirect;
 use crate::route::routes::Routes;
 use crate::route::split::{SideOf, Sides};
+use crate::sockets;
 use crate::split::Splits;
 use crate::trace::Traces;
 
@@ -64,14 +65,14 @@ pub(crate) struct Plan {
 /// A listener of a plan.
 pub(crate) struct ListenerPlan {
     pub(crate) name: String,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
     pub(crate) limits: Limits,
     pub(crate) claims: Claims,
     pub(crate) shared: Arc<Shared>,
     /// The gate of its requests, if they are batch work.
     pub(crate) batch: Option<Arc<ListenerBatch>>,
     /// The worker's own sockets where the listener is new, at least one; else none.
-    pub(crate) sockets: Vec<std::net::TcpListener>,
+    pub(crate) sockets: Vec<sockets::Listening>,
 }
 
 /// An order of the control thread to a worker.
@@ -122,7 +123,7 @@ const LEAVE_LOOK: Duration = Duration::from_millis(50);
 /// The listeners and clients of a worker.
 #[derive(Default)]
 struct Serving {
-    listeners: HashMap<SocketAddr, Listening>,
+    listeners: HashMap<Address, Listening>,
     /// Removed, with connections that may not have ended yet.
     leaving: Vec<Weak<ListenerState>>,
     clients: HashMap<String, Client<RequestBody>>,
@@ -197,7 +198,7 @@ impl Serving {
         for (name, cluster) in clusters {
             self.clients.entry(name).or_insert_with(|| Client::new(&cluster));
         }
-        let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
+        let addresses: Vec<Address> = listeners.iter().map(|listener| listener.address).collect();
         let common = Common {
             config: &config,
             inbound: &inbound,

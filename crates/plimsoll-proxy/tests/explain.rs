@@ -108,9 +108,9 @@ async fn what_is_tried_elsewhere_is_remembered_with_where_it_failed_first() {
             let id = format!("r{number}");
             assert_eq!(ask(&proxy, "/web", &format!("x-request-id: {id}\r\n")).await.status, 200);
             let Some(known) = explained(&proxy, &id) else { continue };
-            assert_eq!((known.end.kind, known.end.backend), (Kind::Retried, Some(second.address)));
+            assert_eq!((known.end.kind, known.end.backend), (Kind::Retried, Some(second.address.into())));
             let failed: Vec<_> = known.failed.iter().map(|failed| (failed.backend, failed.next)).collect();
-            assert_eq!(failed, [(Some(gone), NextStep::Elsewhere)]);
+            assert_eq!(failed, [(Some(gone.into()), NextStep::Elsewhere)]);
             break;
         }
     })

@@ -23,7 +23,7 @@ fn config(port: u16) -> Config {
 }
 
 fn address(proxy: &Proxy) -> SocketAddr {
-    proxy.listeners()[0].address
+    proxy.listeners()[0].address.inet().unwrap()
 }
 
 fn client(to: SocketAddr) -> UdpSocket {

@@ -35,7 +35,7 @@ fn text(ports: &[u16], backends: &[SocketAddr], further: &str) -> String {
 
 fn backend_of(proxy: &Proxy, address: SocketAddr) -> BackendView {
     let backends = proxy.cluster("c").unwrap().backends();
-    backends.into_iter().find(|view| view.backend.address() == address).expect("is there")
+    backends.into_iter().find(|view| view.backend.address() == address.into()).expect("is there")
 }
 
 fn at(port: u16) -> SocketAddr {
@@ -386,12 +386,12 @@ async fn reload_gives_a_cluster_its_source_from_the_file() {
     let (lists, answers) = tokio::sync::mpsc::unbounded_channel();
     cluster.follow(Fake(answers));
     lists.send(Ok(vec![found.address.into()])).unwrap();
-    until(|| addresses() == [found.address]).await;
+    until(|| addresses() == [found.address.into()]).await;
     until(|| backend_of(&proxy, found.address).snapshot.state == State::Healthy).await;
     assert_eq!(Raw::to(at(port)).await.ask(GET).await.status, 200);
     assert_eq!((file.requests(), found.requests()), (0, 1));
     proxy.reload(parse(&text)).await.unwrap();
-    assert_eq!(addresses(), [file.address]);
+    assert_eq!(addresses(), [file.address.into()]);
     until(|| lists.is_closed()).await;
 }
 

@@ -59,7 +59,9 @@ async fn a_request_that_is_turned_away_everywhere_is_told_attempt_by_attempt() {
     assert_eq!((known.end.kind, known.end.word()), (Kind::Failed, Some("overloaded-no-retry")));
     let next: Vec<_> = known.failed.iter().map(|failed| (failed.failure.reason(), failed.next)).collect();
     assert_eq!(next, [("overloaded", NextStep::Retried), ("overloaded", NextStep::GaveUp(NoRetryReason::NoOther))]);
-    assert!(addresses.iter().all(|address| known.failed.iter().any(|failed| failed.backend == Some(*address))));
+    assert!(
+        addresses.iter().all(|address| known.failed.iter().any(|failed| failed.backend == Some((*address).into())))
+    );
 }
 
 #[tokio::test]
@@ -72,7 +74,7 @@ async fn a_request_that_is_served_elsewhere_counts_as_retried() {
     }
     let known = proxy.explanations();
     assert!(!known.is_empty() && known.iter().all(|known| known.end.kind == Kind::Retried));
-    assert!(known.iter().all(|known| known.end.backend == Some(well.address) && known.failed.len() == 1));
+    assert!(known.iter().all(|known| known.end.backend == Some(well.address.into()) && known.failed.len() == 1));
 }
 
 #[tokio::test]

@@ -36,11 +36,11 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ]),
     ("client::answer", &["client::attempt_end", "client::error"]),
     ("client::service", &[
-        "client::body", "client::error", "client::pool", "client::request_body", "client::send",
+        "address", "client::body", "client::error", "client::pool", "client::request_body", "client::send",
         "client::terms",
     ]),
     ("client::send", &[
-        "client::attempt", "client::attempt_end", "client::backend", "client::batch",
+        "address", "client::attempt", "client::attempt_end", "client::backend", "client::batch",
         "client::body", "client::classify", "client::cluster", "client::config", "client::error",
         "client::failed_attempt", "client::form", "client::http1", "client::http2_body",
         "client::informational", "client::inherit", "client::outgoing", "client::pool",
@@ -48,11 +48,11 @@ const LIBRARY: &[(&str, &[&str])] = &[
         "client::terms", "client::timer", "client::trace", "client::upgraded",
     ]),
     ("client::body", &[
-        "client::attempt", "client::attempt_end", "client::classify", "client::error",
+        "address", "client::attempt", "client::attempt_end", "client::classify", "client::error",
         "client::http1", "client::http2_body", "client::outgoing", "client::preemption",
     ]),
     ("client::classify", &["client::attempt_end"]),
-    ("client::http2_body", &["client::error"]),
+    ("client::http2_body", &["address", "client::error"]),
     ("client::inherit", &["server"]),
     ("client::pool", &[
         "client::attempt", "client::backend", "client::cluster", "client::config",
@@ -67,7 +67,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
         "client::preemption", "client::stream_id", "client::trace",
     ]),
     ("client::cluster", &[
-        "client::attempt_end", "client::backend", "client::check", "client::config",
+        "address", "client::attempt_end", "client::backend", "client::check", "client::config",
         "client::error", "client::failed_attempt", "client::load_reports", "client::localities",
         "client::operations", "client::preemption", "clock", "discover", "probe",
     ]),
@@ -75,13 +75,13 @@ const LIBRARY: &[(&str, &[&str])] = &[
         "client::backend", "client::config", "client::connect", "client::error", "client::form",
         "client::load_reports", "stream", "tls",
     ]),
-    ("client::connect", &["client::backend", "client::config", "client::error", "stream", "tls"]),
+    ("client::connect", &["address", "client::backend", "client::config", "client::error", "stream", "tls"]),
     ("client::form", &["client::backend"]),
     ("client::http1", &[
         "client::backend", "client::error", "client::informational", "client::outgoing",
         "client::preemption", "client::replay", "client::request_body", "client::timer", "stream",
     ]),
-    ("client::backend", &["discover"]),
+    ("client::backend", &["address", "discover"]),
     ("client::operations", &[]),
     ("client::replay", &["client::outgoing", "client::request_body", "client::terms"]),
     ("client::outgoing", &["client::preemption", "client::request_body"]),
@@ -94,14 +94,15 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::informational", &[]),
     ("client::localities", &["discover"]),
     ("client::timer", &[]),
-    ("client::trace", &[]),
-    ("client::failed_attempt", &["client::error", "client::refused"]),
-    ("client::error", &["client::attempt_end", "client::refused", "client::request_body"]),
+    ("client::trace", &["address"]),
+    ("client::failed_attempt", &["address", "client::error", "client::refused"]),
+    ("client::error", &["address", "client::attempt_end", "client::refused", "client::request_body"]),
     ("client::refused", &["client::attempt_end"]),
     ("client::attempt_end", &[]),
     ("client::request_body", &[]),
-    ("discover", &[]),
+    ("discover", &["address"]),
     ("server", &["clock", "probe", "stream", "system", "tls"]),
+    ("address", &[]),
     ("clock", &[]),
     ("probe", &[]),
     ("tls", &["stream"]),
@@ -123,7 +124,8 @@ const PROXY: &[(&str, &[&str])] = &[
     ("state", &[]),
     ("worker", &[
         "access_log", "batch", "classify", "config", "connection", "degrade", "explain", "fixed",
-        "inbound", "limits", "listener", "mirror", "phase", "request_body", "route", "split", "trace",
+        "inbound", "limits", "listener", "mirror", "phase", "request_body", "route", "sockets", "split",
+        "trace",
     ]),
     ("batch", &["request_body"]),
     ("listener", &[
@@ -144,7 +146,7 @@ const PROXY: &[(&str, &[&str])] = &[
     ("access_log", &["config", "explain", "peer", "printable"]),
     ("explain", &["classify", "config"]),
     ("phase", &[]),
-    ("pressure", &["config", "inbound"]),
+    ("pressure", &["config", "inbound", "sockets"]),
     ("printable", &[]),
     ("route", &[
         "classify", "config", "degrade", "fixed", "forwarded", "inbound", "mirror", "peer", "reason",
@@ -162,9 +164,9 @@ const PROXY: &[(&str, &[&str])] = &[
     ("request_body", &["limits"]),
     ("limits", &["config", "forwarded"]),
     ("forwarded", &["config", "peer"]),
+    ("sockets", &["config"]),
     ("config", &[]),
     ("peer", &[]),
-    ("sockets", &[]),
 ];
 
 #[test]

@@ -12,6 +12,7 @@
 //! The state machines of `plimsoll-core` make all decisions. This crate gives them sockets, a clock
 //! and threads.
 
+pub mod address;
 pub mod client;
 mod clock;
 pub mod discover;

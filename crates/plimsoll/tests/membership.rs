@@ -65,7 +65,7 @@ async fn following(config: ClusterConfig, servers: &[&Server]) -> (Lists, Cluste
 }
 
 fn addresses(cluster: &Cluster) -> Vec<SocketAddr> {
-    cluster.backends().iter().map(|view| view.backend.address()).collect()
+    cluster.backends().iter().filter_map(|view| view.backend.address().inet()).collect()
 }
 
 /// `server` with everything but its address changed.
@@ -77,7 +77,7 @@ fn changed(server: &Server) -> Endpoint {
 
 /// Sends a list, and waits until `server` is described as in it.
 async fn describe(lists: &Lists, cluster: &Cluster, list: Vec<Endpoint>, server: &Server) {
-    let wanted = list.iter().find(|endpoint| endpoint.address == server.address).unwrap().clone();
+    let wanted = list.iter().find(|endpoint| endpoint.address.inet() == Some(server.address)).unwrap().clone();
     lists.send(Ok(list)).unwrap();
     until(|| *view_of(cluster, server.address).backend.endpoint() == wanted).await;
 }

@@ -45,7 +45,7 @@ fn weigh(weight: f64) -> OverrideCommand<Endpoint> {
 
 /// The addresses of the members, sorted.
 fn addresses(cluster: &Cluster) -> Vec<SocketAddr> {
-    let mut addresses: Vec<_> = cluster.backends().iter().map(|view| view.backend.address()).collect();
+    let mut addresses: Vec<_> = cluster.backends().iter().filter_map(|view| view.backend.address().inet()).collect();
     addresses.sort_unstable();
     addresses
 }

@@ -260,7 +260,7 @@ async fn a_layer_between_finds_the_error_of_a_call_and_other_requests_end_with_t
     request.headers_mut().insert("content-type", grpc::CONTENT_TYPE_GRPC);
     let response = client.clone().oneshot(request.clone()).await.unwrap();
     assert_eq!(Code::read(response.headers()), Some(Code::Unavailable));
-    assert_eq!((response.body().backend_address(), response.body().attempts()), (Some(address), 1));
+    assert_eq!((response.body().backend_address(), response.body().attempts()), (Some(address.into()), 1));
     let error = response.extensions().get::<Error>().unwrap();
     assert!(is_refusal(error) && error.nothing_sent(), "{error}");
     assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());

@@ -4,7 +4,6 @@
 //! the configuration: the user of the process and root, on this machine. `drain` is older and open to
 //! every client of the port: it is harmless where enough backends are left.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -12,6 +11,7 @@ use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use plimsoll::address::Address;
 use plimsoll::discover::{Endpoint, MAX_OVERRIDES, OverrideCommand};
 use plimsoll_core::{Speed, Weight};
 use serde::de::DeserializeOwned;
@@ -240,15 +240,17 @@ async fn obey(fleet: Shared, form: Form, command: BackendOrder) -> Result<Respon
     }))
 }
 
-fn view(cluster: &ClusterSnapshot, address: SocketAddr) -> Option<BackendView> {
+fn view(cluster: &ClusterSnapshot, address: Address) -> Option<BackendView> {
     let member = cluster.view.backends.iter().find(|member| member.backend.address() == address)?;
     Some(BackendView::of(member, &cluster.view.summary))
 }
 
-fn address(text: &str) -> Result<SocketAddr, Problem> {
+fn address(text: &str) -> Result<Address, Problem> {
     let bad = |error| Problem::new(StatusCode::BAD_REQUEST, error, ADDRESS_HELP);
-    let address: SocketAddr = text.parse().map_err(|_| bad(format!("{text:?} is no address of a backend")))?;
-    if address.port() == 0 || address.ip().is_unspecified() {
+    let address: Address = text.parse().map_err(|_| bad(format!("{text:?} is no address of a backend")))?;
+    if let Some(inet) = address.inet()
+        && (inet.port() == 0 || inet.ip().is_unspecified())
+    {
         return Err(bad(format!("nothing can listen at {address}")));
     }
     Ok(address)

@@ -1,11 +1,11 @@
 //! Requests to the API over a fleet that stands still.
 
-use std::net::SocketAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::body::Body;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
+use plimsoll::address::Address;
 use plimsoll::client::{
     Cluster, ClusterConfig, DiscoveryView, HedgeCounts, Latencies, LocalityView, OverrideView, ProbeDrops, ProbesView,
     SourceFailure,
@@ -42,8 +42,7 @@ use crate::tap::{Tap, Tapped};
 /// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
 /// and one that says nothing.
 pub(crate) fn fleet() -> Still {
-    let addresses =
-        ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "[::1]:4"].map(|it| it.parse::<SocketAddr>().unwrap());
+    let addresses = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "[::1]:4"].map(|it| it.parse::<Address>().unwrap());
     let mut view = Cluster::new("web", ClusterConfig::default(), addresses).view();
     view.summary.at = Timestamp::from_nanos(100_000_000_000);
     let states = [
@@ -55,7 +54,8 @@ pub(crate) fn fleet() -> Still {
     for (backend, (state, reason, utilization)) in view.backends.iter_mut().zip(states) {
         let speed = Speed::new(1.5);
         let load = LoadReport { cpu_utilization: utilization, qps: 100.0, eps: 2.0, speed, ..LoadReport::default() };
-        backend.locality = Some(if backend.backend.address().is_ipv4() { "near" } else { "far" }.into());
+        backend.locality =
+            Some(if backend.backend.address().inet().unwrap().is_ipv4() { "near" } else { "far" }.into());
         backend.snapshot = BackendSnapshot {
             state,
             reason,
@@ -335,7 +335,7 @@ pub(crate) struct Still {
     pub(crate) snapshot: Mutex<FleetSnapshot>,
     pub(crate) readiness: Readiness,
     /// A backend that its one cluster knows and is not connected to.
-    pub(crate) outside_subset: Option<SocketAddr>,
+    pub(crate) outside_subset: Option<Address>,
     /// The orders that it obeyed. It shows the effect of drains only.
     pub(crate) orders: Mutex<Vec<BackendOrder>>,
     pub(crate) obeyed: Obeyed,
@@ -346,7 +346,7 @@ pub(crate) struct Still {
 }
 
 impl Still {
-    fn set(&self, cluster: &str, address: SocketAddr, state: Health, reason: Reason) -> Result<(), Missing> {
+    fn set(&self, cluster: &str, address: Address, state: Health, reason: Reason) -> Result<(), Missing> {
         let mut snapshot = self.snapshot.lock();
         let cluster =
             snapshot.clusters.iter_mut().find(|known| *known.view.summary.name == *cluster).ok_or(Missing::Cluster)?;
@@ -561,7 +561,7 @@ async fn a_cluster_shows_its_states_and_the_spread_of_its_healthy_backends() {
 #[tokio::test]
 async fn cluster_shows_its_source_with_changes_by_hand_apart() {
     let still = fleet();
-    let backend: SocketAddr = "127.0.0.1:9".parse().unwrap();
+    let backend: Address = "127.0.0.1:9".parse().unwrap();
     let by_hand = |change| OverrideView { address: backend, change, remaining: None };
     still.snapshot.lock().clusters[0].view.summary.overrides =
         vec![by_hand(OverrideChange::Added(backend.into())), by_hand(OverrideChange::Drained)];

@@ -4,9 +4,9 @@
 //! flight, the other until the backend is healthy. A command that was too late changes nothing back: the
 //! backend stays drained.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use plimsoll::address::Address;
 use plimsoll_proxy::printable;
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A backend of a proxy.
 #[derive(Clone, Debug)]
 pub(super) struct Backend {
-    address: SocketAddr,
+    address: Address,
     /// Needed if several clusters have the backend.
     cluster: Option<String>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct UndrainArgs {
     target: Target,
     /// Address of the backend
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
-    backend: SocketAddr,
+    backend: Address,
     /// Cluster of the backend, if several clusters have it
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
@@ -67,15 +67,17 @@ pub(crate) fn undrain(args: &UndrainArgs) -> Outcome {
 }
 
 /// Drains a backend, and waits for the end of its requests.
-pub(super) fn drain(target: &Target, address: SocketAddr, cluster: Option<&str>, timeout: Option<Duration>) -> Outcome {
+pub(super) fn drain(target: &Target, address: Address, cluster: Option<&str>, timeout: Option<Duration>) -> Outcome {
     let backend = Backend { address, cluster: cluster.map(str::to_owned) };
     switch(target, &backend, Word::Drain, timeout.unwrap_or(DEFAULT_TIMEOUT))
 }
 
 /// The address of a backend.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| "write an IP address with a port, such as 10.0.0.7:8080, as `plimsoll top` shows it".to_owned())
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    text.parse().map_err(|_| {
+        "write an IP address with a port, such as 10.0.0.7:8080, or unix: with a path, as `plimsoll top` shows it"
+            .to_owned()
+    })
 }
 
 /// A command to a backend.

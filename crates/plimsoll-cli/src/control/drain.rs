@@ -1,9 +1,9 @@
 //! `plimsoll drain`: has a proxy finish its requests and end, and waits for its end. With `--backend` it is
 //! about one backend instead (`backend`).
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use plimsoll::address::Address;
 use rustix::process::Signal;
 
 use super::Target;
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     target: Target,
     /// Drain this backend, and not the proxy
     #[arg(long, value_name = "IP:PORT", value_parser = backend::address)]
-    backend: Option<SocketAddr>,
+    backend: Option<Address>,
     /// Cluster of the backend, if several clusters have it
     #[arg(long, value_name = "NAME", requires = "backend")]
     cluster: Option<String>,

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use plimsoll::address::Address;
 use plimsoll_proxy::Sockets;
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, socket_acceptconn, socket_reuseport};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
@@ -50,10 +51,10 @@ pub(super) enum Move {
 impl Bound {
     /// Listens at `address`, or takes the socket for it that was handed over. To be called within a tokio runtime.
     pub(super) fn new(address: SocketAddr, given: &mut Sockets) -> anyhow::Result<Self> {
-        match given.take(address).pop() {
+        match given.take_tcp(address).pop() {
             Some(socket) => Self::with(address, Ok(socket)),
             // The predecessor's, where it was at another address of the same port.
-            None => Self::with(address, bind(address, given.iter(), &[])),
+            None => Self::with(address, bind(address, given.tcp(), &[])),
         }
     }
 
@@ -86,10 +87,10 @@ impl Bound {
 fn bind<'s>(
     address: SocketAddr,
     own: impl Iterator<Item = &'s TcpListener>,
-    left: &[SocketAddr],
+    left: &[Address],
 ) -> io::Result<TcpListener> {
     let beside = beside(address, own);
-    let is_left = left.iter().any(|known| known.port() == address.port());
+    let is_left = left.iter().any(|known| known.port() == Some(address.port()));
     if beside.is_empty() && !is_left {
         return TcpListener::bind(address);
     }
@@ -138,7 +139,7 @@ fn bind_shared(address: SocketAddr) -> io::Result<TcpListener> {
 impl Admin {
     /// What it takes to be at `address`: binds the new port and leaves the old one open. `left` is where listeners are that will
     /// have gone when the plan is followed.
-    pub(super) fn plan(&self, address: Option<SocketAddr>, left: &[SocketAddr]) -> anyhow::Result<Move> {
+    pub(super) fn plan(&self, address: Option<SocketAddr>, left: &[Address]) -> anyhow::Result<Move> {
         match (address, &self.0) {
             (Some(address), Some(open)) if open.address == address => Ok(Move::Stay),
             (Some(address), open) => {
@@ -234,7 +235,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let closed = Admin(None);
         assert!(closed.plan(Some(at("127.0.0.1", port)), &[]).is_err(), "one that stays");
-        let Move::To(moved) = closed.plan(Some(at("127.0.0.1", port)), &[at("127.0.0.1", port)]).unwrap() else {
+        let Move::To(moved) = closed.plan(Some(at("127.0.0.1", port)), &[at("127.0.0.1", port).into()]).unwrap() else {
             panic!("it moves")
         };
         for _ in 0..20 {

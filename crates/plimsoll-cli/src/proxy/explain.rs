@@ -1,10 +1,10 @@
 //! What the proxy remembers of requests, in the words of the admin API.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use plimsoll::address::Address;
 use plimsoll::client::{Cluster, FailedAttempt};
 use plimsoll_admin::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
@@ -22,7 +22,7 @@ const MICROS: f64 = 1e6;
 
 /// Where backends are now, by cluster and address: asked for when requests are told, so that nothing of it is remembered with each.
 #[derive(Default)]
-struct Localities(HashMap<String, HashMap<SocketAddr, Arc<str>>>);
+struct Localities(HashMap<String, HashMap<Address, Arc<str>>>);
 
 impl Localities {
     fn of(clusters: &[Cluster]) -> Self {
@@ -259,7 +259,7 @@ mod tests {
             ended: Instant::now(),
             took: Duration::ZERO,
             listener: "public".into(),
-            client: SocketAddr::from(([10, 0, 0, 1], 80)),
+            client: Address::from(([10, 0, 0, 1], 80)),
             method: Method::GET,
             path: Label::of("/"),
             route: None,

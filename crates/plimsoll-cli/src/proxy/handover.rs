@@ -20,7 +20,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,9 @@ const VARIABLE: &str = "PLIMSOLL_SUCCESSOR_OF";
 const HEALTHY: &str = "PLIMSOLL_HEALTHY_CLUSTERS";
 /// Tells the successor that it may ask for sockets of UDP: holds the process id of its parent.
 const HAS_UDP: &str = "PLIMSOLL_HANDS_OVER_UDP";
+/// The paths of Unix sockets whose files the successor removes in the end, one a line, after the process id of its parent. Others
+/// are the service manager's.
+const FILES: &str = "PLIMSOLL_SOCKET_FILES";
 /// Bytes of that list, beyond which names are left out. The kernel takes 128 KiB for a variable, and half of it says enough.
 const MOST_NAMES: usize = 64 * 1024;
 /// Sockets in one message; the kernel takes 253.
@@ -65,6 +68,13 @@ const MAX_REASON: usize = 32 * 1024;
 
 fn is_parent(process: &str) -> bool {
     process == std::os::unix::process::parent_id().to_string()
+}
+
+/// The lines of a variable that the predecessor set, behind its process id.
+fn said_by_parent(variable: &str) -> Vec<String> {
+    let said = std::env::var(variable).unwrap_or_default();
+    let by_parent = said.split_once('\n').filter(|(process, _)| is_parent(process));
+    by_parent.map_or_else(Vec::new, |(_, lines)| lines.lines().map(str::to_owned).collect())
 }
 
 /// Whether the predecessor hands over sockets of UDP.
@@ -101,8 +111,9 @@ impl Channel {
         Ok((Self(ours), theirs))
     }
 
-    /// What the successor must find in its environment; `healthy`: the clusters in which a backend is healthy.
-    pub(super) fn variables(healthy: &[String]) -> [(&'static str, String); 3] {
+    /// What the successor must find in its environment; `healthy`: the clusters in which a backend is healthy; `files`: the
+    /// Unix sockets whose files it removes in the end. A path has 107 bytes at most, so a thousand of them fit.
+    pub(super) fn variables(healthy: &[String], files: &[&str]) -> [(&'static str, String); 4] {
         let process = std::process::id().to_string();
         let mut names = format!("{process}\n");
         for name in healthy {
@@ -112,14 +123,13 @@ impl Channel {
             names.push_str(name);
             names.push('\n');
         }
-        [(VARIABLE, process.clone()), (HEALTHY, names), (HAS_UDP, process)]
+        let files = format!("{process}\n{}", files.join("\n"));
+        [(VARIABLE, process.clone()), (HEALTHY, names), (FILES, files), (HAS_UDP, process)]
     }
 
     /// The clusters in which a backend was healthy for the predecessor when it began to hand over.
     pub(super) fn healthy_before() -> Vec<String> {
-        let said = std::env::var(HEALTHY).unwrap_or_default();
-        let by_parent = said.split_once('\n').filter(|(process, _)| is_parent(process));
-        by_parent.map_or_else(Vec::new, |(_, names)| names.lines().map(str::to_owned).collect())
+        said_by_parent(HEALTHY)
     }
 
     /// The successor's end, when this process is one.
@@ -134,7 +144,7 @@ impl Channel {
     }
 
     /// Sends all sockets; the successor holds them from then on, whatever becomes of these.
-    pub(super) fn send(&self, sockets: &[TcpListener]) -> io::Result<()> {
+    pub(super) fn send(&self, sockets: &[impl AsFd]) -> io::Result<()> {
         self.send_as(SOCKETS, sockets)
     }
 
@@ -153,7 +163,10 @@ impl Channel {
     pub(super) fn receive(&self) -> io::Result<Sockets> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(SEND_PATIENCE))?;
         let mut sockets = Sockets::default();
-        self.receive_as(SOCKETS, |descriptor| sockets.add(TcpListener::from(descriptor)))?;
+        self.receive_as(SOCKETS, |descriptor| sockets.add(descriptor))?;
+        for file in said_by_parent(FILES) {
+            sockets.add_file(&file);
+        }
         if has_udp() {
             self.say(UDP)?;
             self.receive_as(UDP, |descriptor| sockets.add_udp(UdpSocket::from(descriptor)))?;
@@ -262,6 +275,7 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::net::TcpListener;
 
     use super::*;
 
@@ -298,7 +312,7 @@ mod tests {
             theirs.say_serving().unwrap();
             sockets
         });
-        ours.send(&[]).unwrap();
+        ours.send(&[] as &[OwnedFd]).unwrap();
         let answers = Answers { sockets, ..Answers::default() };
         assert_eq!(ours.wait_until_serving(SEND_PATIENCE, &answers).unwrap(), Ok(()));
         assert!(answers.is_paused.get());
@@ -330,7 +344,7 @@ mod tests {
     fn predecessor_of_an_older_version_is_not_asked_for_udp_sockets() {
         let (ours, theirs) = Channel::pair().unwrap();
         let theirs = Channel(theirs);
-        ours.send(&[]).unwrap();
+        ours.send(&[] as &[OwnedFd]).unwrap();
         theirs.receive().unwrap();
         theirs.take_probes().unwrap();
         theirs.say_serving().unwrap();
@@ -360,7 +374,7 @@ mod tests {
         let theirs = Channel(theirs);
         let mut received = theirs.receive().unwrap();
         assert_eq!(received.addresses().count(), SOCKETS_AT_ONCE + 3);
-        assert!(received.take(address).remove(0).accept().is_ok());
+        assert!(received.take_tcp(address).remove(0).accept().is_ok());
         theirs.say_serving().unwrap();
         assert_eq!(ours.wait_until_serving(SEND_PATIENCE, &Answers::default()).unwrap(), Ok(()));
     }

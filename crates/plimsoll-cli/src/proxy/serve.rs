@@ -5,12 +5,14 @@
 //! thread only controls: it checks backends and answers on the admin port; requests are the workers' business.
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use listenfd::ListenFd;
+use plimsoll::address::Address;
 use plimsoll::server::EndSignals;
 use plimsoll_admin::{Declined, LivePage, LiveSource, ReloadView, UpgradeView};
 use plimsoll_proxy::config::{Config, ConfigError, at_arguments};
@@ -68,7 +70,10 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
             tracing::warn!(%address, "passed socket closed: no listener of the config has its address");
         }
         let answers = |address| {
-            config.listeners().iter().any(|listener| listener.probes.is_some() && listener.address == address)
+            config
+                .listeners()
+                .iter()
+                .any(|listener| listener.probes.is_some() && listener.address == Address::Inet(address))
         };
         for address in given.udp_addresses().filter(|address| predecessor.is_none() && !answers(*address)) {
             tracing::warn!(%address, "passed UDP socket closed: no listener with a table probes has its address");
@@ -82,6 +87,7 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
         };
         let proxy = Arc::new(started.map_err(|error| placed(error, file.as_deref()))?);
         // What no listener wants: its predecessor answers those who have connected there.
+        let left_files = given.take_files();
         drop(given);
         let watch = file.as_deref().zip(watched).map(|(file, loaded)| ConfigWatch::start(file, loaded));
         let (controls, mut commands) = Controls::new(Arc::clone(&proxy), file, drain);
@@ -91,7 +97,10 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
         if let Some(predecessor) = predecessor {
             // The service manager is told nothing of what does not come to serve: the service is the predecessor still.
             tokio::select! {
-                taken_over = server.take_over(predecessor) => taken_over?,
+                taken_over = server.take_over(predecessor) => {
+                    taken_over?;
+                    left_files.remove();
+                }
                 () = signals.end.next() => {
                     tracing::info!("ended before it served");
                     return Ok(Verdict::Good);
@@ -136,9 +145,11 @@ fn activated() -> std::io::Result<Sockets> {
     let mut passed = ListenFd::from_env();
     let mut sockets = Sockets::default();
     for i in 0..passed.len() {
-        // It stays in its place if it is not one of UDP.
+        // It stays in its place if it is of another kind.
         if let Ok(Some(socket)) = passed.take_udp_socket(i) {
             sockets.add_udp(socket)?;
+        } else if let Ok(Some(socket)) = passed.take_unix_listener(i) {
+            sockets.add(socket)?;
         } else if let Some(socket) = passed.take_tcp_listener(i)? {
             sockets.add(socket)?;
         }
@@ -243,7 +254,9 @@ impl Server {
     async fn drain(&self, signals: &mut Signals) -> Verdict {
         self.controls.on_drain();
         tracing::info!("draining; a second signal ends at once");
-        ends_before(self.proxy.drain(), signals).await
+        let verdict = ends_before(self.proxy.drain(), signals).await;
+        self.proxy.remove_socket_files();
+        verdict
     }
 
     /// Ends once the clients have gone to the successor; drains when told to end before.
@@ -308,13 +321,13 @@ impl Server {
     async fn hand_over(&self) -> UpgradeView {
         self.proxy.freeze_overrides(true);
         let sockets = self.proxy.sockets().and_then(|mut sockets| {
-            sockets.extend(self.admin.socket()?);
+            sockets.extend(self.admin.socket()?.map(OwnedFd::from));
             Ok(sockets)
         });
         let handed_over = match sockets {
             Ok(sockets) => {
                 let probes = self.proxy.probe_handover();
-                self.program.hand_over(sockets, probes, &self.fleet.healthy_clusters()).await
+                self.program.hand_over(sockets, &self.proxy.socket_files(), probes, &self.fleet.healthy_clusters()).await
             },
             Err(error) => Err(anyhow::Error::new(error).context(
                 "cannot copy the listening sockets; help: raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)",

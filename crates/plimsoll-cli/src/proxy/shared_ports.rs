@@ -1,8 +1,8 @@
 //! Tells in the log that other processes listen at the addresses of listeners, and that they stopped.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use plimsoll::address::Address;
 use plimsoll_proxy::Proxy;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -12,7 +12,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// The listeners that share their addresses with other processes.
 pub(super) struct SharedPorts {
-    known: Vec<(String, SocketAddr)>,
+    known: Vec<(String, Address)>,
     ticks: Interval,
 }
 

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -48,19 +48,20 @@ impl Program {
         Ok(Self { path, arguments: arguments.collect() })
     }
 
-    /// Starts a successor, gives it `sockets`, and waits until it serves, which it does when it reaches a backend in each of the clusters
+    /// Starts a successor, gives it `sockets` and the `files` of Unix sockets, and waits until it serves, which it does when it reaches a backend in each of the clusters
     /// `healthy`. Gives its process id. Dropping the future has the successor end.
     /// In the end it answers `probes`; until then, and if it does not come to serve, this process does.
     pub(super) async fn hand_over(
         &self,
-        sockets: Vec<TcpListener>,
+        sockets: Vec<OwnedFd>,
+        files: &[&str],
         probes: ProbeHandover,
         healthy: &[String],
     ) -> anyhow::Result<u32> {
         may_have_successor(std::process::id())?;
         let (channel, theirs) = Channel::pair().context("cannot open a channel to the successor")?;
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).envs(Channel::variables(healthy)).stdin(Stdio::from(theirs));
+        command.args(&self.arguments).envs(Channel::variables(healthy, files)).stdin(Stdio::from(theirs));
         let child = command.spawn().with_context(|| format!("cannot start {}", self.path.display()))?;
         // Its end of the channel is in the command, too: the channel must end with the child.
         drop(command);

@@ -20,6 +20,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use hickory_proto::rr::{Name, RData, RecordType};
 use http::uri::Authority;
+use plimsoll::address::Address;
 use plimsoll::discover::Endpoint;
 use tokio::time::timeout;
 
@@ -85,8 +86,8 @@ impl Host {
 
 impl Host {
     /// The same with the addresses of an earlier answer: a family that fails keeps its own.
-    pub(super) fn knowing(self, known: &[SocketAddr]) -> Self {
-        Self { known: Families::of(known.iter().map(SocketAddr::ip)), ..self }
+    pub(super) fn knowing(self, known: &[Address]) -> Self {
+        Self { known: Families::of(known.iter().filter_map(|address| address.ip())), ..self }
     }
 }
 

@@ -18,6 +18,7 @@ use std::pin::Pin;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use plimsoll::address::Address;
 use plimsoll::discover::{Answer, Discover, Endpoint, SourceError};
 
 use super::host::Host;
@@ -27,10 +28,10 @@ use super::servers::{Ask, Servers};
 /// A name in the configuration, or an address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// Host name or IP address, with a port.
+    /// Host name or IP address, with a port; or a Unix socket.
     pub name: String,
     /// The addresses of a name by an earlier answer, and by the one before it; may be empty.
-    pub known: [Vec<SocketAddr>; 2],
+    pub known: [Vec<Address>; 2],
     /// Weight, zone and other properties of each of its backends. Its address has no effect.
     pub properties: Endpoint,
 }
@@ -49,7 +50,7 @@ pub struct Names {
 }
 
 /// Gets a name, and the addresses of its last answer and of the one before it.
-type OnFound = Box<dyn FnMut(&str, &[Vec<SocketAddr>; 2]) + Send>;
+type OnFound = Box<dyn FnMut(&str, &[Vec<Address>; 2]) + Send>;
 
 /// A question under way: its entry, and the schedule for the next one.
 type Question = Pin<Box<dyn Future<Output = Asked> + Send>>;
@@ -63,7 +64,7 @@ struct Asked {
 struct Entry {
     named: Named,
     /// The last answer, and the one before it.
-    answers: [Vec<SocketAddr>; 2],
+    answers: [Vec<Address>; 2],
     /// The reason why the last answer has no address.
     problem: Option<String>,
 }
@@ -95,7 +96,7 @@ impl Names {
     /// Has `then` told the addresses of a name, when an answer has some: those of this answer, and
     /// those of the one before it.
     #[must_use]
-    pub fn on_found(mut self, then: impl FnMut(&str, &[Vec<SocketAddr>; 2]) + Send + 'static) -> Self {
+    pub fn on_found(mut self, then: impl FnMut(&str, &[Vec<Address>; 2]) + Send + 'static) -> Self {
         self.on_found = Box::new(then);
         self
     }
@@ -124,7 +125,7 @@ impl Names {
         let error = match answer {
             Ok(found) if found.is_empty() => Some(format!("{}: the name has no address", entry.named.name).into()),
             Ok(found) => {
-                let found: Vec<SocketAddr> = found.iter().map(|backend| backend.address).collect();
+                let found: Vec<Address> = found.iter().map(|backend| backend.address).collect();
                 let [last, earlier] = &mut entry.answers;
                 *earlier = std::mem::replace(last, found);
                 (self.on_found)(&entry.named.name, &entry.answers);
@@ -162,13 +163,13 @@ impl Entry {
 
     /// The question about it. `None`: it is an address, or no name that DNS can express.
     fn host(&self) -> Option<Host> {
-        let is_address = self.named.name.parse::<SocketAddr>().is_ok();
+        let is_address = self.named.name.parse::<Address>().is_ok();
         // An answer may lack a family that failed, and not say so.
         Host::parse(&self.named.name).ok().filter(|_| !is_address).map(|host| host.knowing(&self.addresses()))
     }
 
     /// Its addresses, sorted.
-    fn addresses(&self) -> Vec<SocketAddr> {
+    fn addresses(&self) -> Vec<Address> {
         let mut addresses = self.answers.concat();
         addresses.sort_unstable();
         addresses.dedup();

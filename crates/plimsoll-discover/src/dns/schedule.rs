@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use plimsoll::address::Address;
 use plimsoll::discover::Answer;
 use plimsoll_core::discover::{Refresh, RefreshConfig};
 use rand_core::{Rng as _, SeedableRng as _};
@@ -39,7 +39,7 @@ pub(super) struct Schedule<Q, A> {
     /// The last answer never changes.
     is_over: bool,
     /// The addresses of the last answer.
-    last: BTreeSet<SocketAddr>,
+    last: BTreeSet<Address>,
 }
 
 impl<Q: Question, A: Ask> Schedule<Q, A> {
@@ -55,7 +55,7 @@ impl<Q: Question, A: Ask> Schedule<Q, A> {
 
     /// The same where these addresses are known from elsewhere. The first question follows within a
     /// second, at random, since many names may be known at once.
-    pub(super) fn after(mut self, known: &[SocketAddr]) -> Self {
+    pub(super) fn after(mut self, known: &[Address]) -> Self {
         self.last = known.iter().copied().collect();
         let part = f64::from(self.rng.next_u32()) / f64::from(u32::MAX);
         self.due = Some(Instant::now() + FIRST_WAIT.mul_f64(part));

@@ -220,12 +220,12 @@ mod tests {
         };
         let found = list(vec![first, locality("", &[A])]);
         let expected = [
-            Endpoint::new(A.parse().unwrap()),
+            Endpoint::new(A.parse::<SocketAddr>().unwrap()),
             Endpoint {
                 authority: Some("b.internal".parse().unwrap()),
-                ..Endpoint::new(B.parse().unwrap()).zone("b").locality("east")
+                ..Endpoint::new(B.parse::<SocketAddr>().unwrap()).zone("b").locality("east")
             },
-            Endpoint::new("[::1]:80".parse().unwrap()).zone("b").locality("east"),
+            Endpoint::new("[::1]:80".parse::<SocketAddr>().unwrap()).zone("b").locality("east"),
         ];
         assert_eq!(found, expected);
         let place = |from| read_from(vec![locality("b", &[A])], from).unwrap().endpoints[0].locality.clone();

@@ -311,10 +311,10 @@ mod tests {
     }
 
     fn full() -> Vec<Endpoint> {
-        let first = Endpoint::new("10.0.0.1:80".parse().unwrap()).weight(Weight::new(2.5).unwrap());
+        let first = Endpoint::new("10.0.0.1:80".parse::<SocketAddr>().unwrap()).weight(Weight::new(2.5).unwrap());
         let first =
             first.zone("a").locality("east").readiness(Readiness::Draining).ordinal(7).speed(Speed::new(1.5).unwrap());
-        vec![first, Endpoint::new("[::1]:81".parse().unwrap())]
+        vec![first, Endpoint::new("[::1]:81".parse::<SocketAddr>().unwrap())]
     }
 
     #[tokio::test]
@@ -335,7 +335,7 @@ mod tests {
         let list = list_of("web.json", r#"{"backends": [{"address": "localhost:80", "weight": 3}]}"#).await.unwrap();
         assert!(!list.is_empty());
         for endpoint in list {
-            assert!(endpoint.address.ip().is_loopback());
+            assert!(endpoint.address.ip().unwrap().is_loopback());
             assert_eq!(
                 (endpoint.authority, endpoint.weight),
                 (Some("localhost:80".parse().unwrap()), Weight::new(3.0).unwrap())

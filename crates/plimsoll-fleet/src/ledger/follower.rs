@@ -1,8 +1,8 @@
 //! A client's assignment: from its key to its cluster.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
+use plimsoll::address::Address;
 use plimsoll::client::{Cluster, Coordination};
 use plimsoll_etcd::{Client, Mirror, Update};
 
@@ -25,7 +25,8 @@ pub(super) async fn follow(client: Client, folder: String, id: Name, cluster: Cl
             tracing::warn!(cluster = cluster.name(), client = %id, "assignment is no list of addresses, the last one stays");
             continue;
         };
-        let assigned: Arc<[SocketAddr]> = backends.iter().filter_map(|address| address.parse().ok()).collect();
+        let assigned: Arc<[Address]> =
+            backends.iter().filter_map(|address| address.parse().ok().map(Address::Inet)).collect();
         tracing::debug!(cluster = cluster.name(), backends = assigned.len(), "backends assigned");
         cluster.coordinate(Coordination { index: None, assigned: Some(assigned) });
     }

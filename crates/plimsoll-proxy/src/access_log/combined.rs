@@ -28,7 +28,11 @@ const CLIENT_LEFT: u16 = 499;
 const NO_RESPONSE: u16 = 444;
 
 pub(super) fn write(line: &mut String, entry: &Entry) -> fmt::Result {
-    write!(line, "{} - - [", entry.client.ip().to_canonical())?;
+    match entry.client.ip() {
+        Some(ip) => write!(line, "{} - - [", ip.to_canonical())?,
+        // As nginx names clients of a Unix socket.
+        None => line.push_str("unix: - - ["),
+    }
     time(line, entry.at)?;
     line.write_str("] \"")?;
     escape(line, entry.method.as_str().as_bytes(), MAX_TEXT)?;
@@ -101,6 +105,7 @@ mod tests {
         let peer = Peer {
             address: ([10, 0, 0, 9], 51312).into(),
             local: ([10, 0, 0, 1], 80).into(),
+            user: None,
             tls: None,
             is_unnamed: false,
         };

@@ -3,12 +3,12 @@
 //! The client's texts are kept as they came, up to a length (`texts`), and escaped when the line is
 //! made.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::header::{HOST, REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
+use plimsoll::address::Address;
 use plimsoll_core::Criticality;
 use plimsoll_core::shedding::Label;
 use plimsoll_wire::headers::TRACEPARENT;
@@ -24,7 +24,7 @@ use crate::peer::Peer;
 pub(crate) struct Entry {
     pub(crate) at: SystemTime,
     pub(crate) begun: Instant,
-    pub(crate) client: SocketAddr,
+    pub(crate) client: Address,
     pub(crate) listener: Arc<str>,
     pub(crate) scheme: &'static str,
     pub(super) tls_version: Option<&'static str>,
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     /// From the begin of the request to the head of the backend's answer.
     pub(crate) head_after: Option<Duration>,
     /// The backend that responded, or was asked last.
-    pub(crate) backend: Option<SocketAddr>,
+    pub(crate) backend: Option<Address>,
     /// Attempts at backends.
     pub(crate) attempts: u32,
     /// How critical it is; `None` where no cluster was chosen.
@@ -165,6 +165,7 @@ mod tests {
         let peer = Peer {
             address: ([10, 0, 0, 9], 51312).into(),
             local: ([10, 0, 0, 1], 80).into(),
+            user: None,
             tls: None,
             is_unnamed: false,
         };

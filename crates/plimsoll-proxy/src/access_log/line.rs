@@ -223,6 +223,7 @@ mod tests {
         let peer = Peer {
             address: ([10, 0, 0, 9], 51312).into(),
             local: ([10, 0, 0, 1], 443).into(),
+            user: None,
             tls: Some(Tls {
                 server_name: Some("shop.example".into()),
                 client_names: Box::default(),

@@ -242,7 +242,13 @@ mod tests {
     }
 
     fn peer() -> Peer {
-        Peer { address: ([10, 0, 0, 9], 5).into(), local: ([10, 0, 0, 1], 80).into(), tls: None, is_unnamed: false }
+        Peer {
+            address: ([10, 0, 0, 9], 5).into(),
+            local: ([10, 0, 0, 1], 80).into(),
+            user: None,
+            tls: None,
+            is_unnamed: false,
+        }
     }
 
     fn write(log: &AccessLog) {

@@ -1,7 +1,10 @@
-//! Addresses of backends: `10.0.0.1:8080`, `[fd00::1]:8080`, `web.internal:8080`.
+//! Addresses of backends: `10.0.0.1:8080`, `[fd00::1]:8080`, `web.internal:8080`,
+//! `unix:/run/app.sock`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use plimsoll::address::Address;
 
 use plimsoll_config::{
     DeTable, DeValue, Effect, Flaw, Reading, Spanned, Value, kind, number, quoted, table, text, values,
@@ -10,62 +13,86 @@ use plimsoll_core::{Speed, Weight};
 use plimsoll_tls_config::is_host_name;
 
 use super::address_help::{self, looks_like_ipv4};
+use super::unix_socket;
 
-/// Where a backend listens: an IP address or a host name, and a port.
+/// Where a backend listens: an IP address or a host name, and a port; or a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BackendAddress {
-    host: String,
-    port: u16,
+pub struct BackendAddress(Place);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Place {
+    Known(Address),
+    /// A name in lower case, and a port.
+    Name(String, u16),
 }
 
 impl BackendAddress {
-    /// The host: a name in lower case, or an IP address (IPv6 without brackets).
+    /// The place of an address in a table that does not name one yet.
+    const UNSPECIFIED: Self = Self(Place::Name(String::new(), 0));
+
+    /// The host name, and the port above zero; `None` for an address that needs no look-up.
     #[must_use]
-    pub fn host(&self) -> &str {
-        &self.host
+    pub fn name(&self) -> Option<(&str, u16)> {
+        match &self.0 {
+            Place::Known(_) => None,
+            Place::Name(host, port) => Some((host, *port)),
+        }
     }
 
-    /// The port, above zero.
+    /// The address to connect to; `None` for a name, which has to be resolved first.
     #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port
+    pub fn known(&self) -> Option<Address> {
+        match self.0 {
+            Place::Known(address) => Some(address),
+            Place::Name(..) => None,
+        }
     }
 
-    /// The address to connect to, when the host is an IP address; a name has to be resolved first.
-    #[must_use]
-    pub fn socket_address(&self) -> Option<SocketAddr> {
-        self.host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, self.port))
+    /// Whether a table names it.
+    pub(super) fn is_set(&self) -> bool {
+        *self != Self::UNSPECIFIED
     }
 
     pub(super) fn parse(address: &str) -> Result<Self, Flaw> {
+        if unix_socket::is_meant(address) {
+            return unix_socket::read(address).map(|address| Self(Place::Known(address)));
+        }
+        Self::parse_inet(address)
+    }
+
+    /// The same where a Unix socket cannot be.
+    pub(super) fn parse_inet(address: &str) -> Result<Self, Flaw> {
         Self::read_text(address).ok_or_else(|| address_help::flaw(address))
     }
 
-    /// The address that `text` is; `None` if it is none.
+    /// The host with a port that `text` is; `None` if it is none.
     pub(super) fn read_text(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let host = match bracketed {
-            Some(ip) => ip.parse::<Ipv6Addr>().ok()?.to_string(),
+        if let Some(ip) = bracketed {
+            let ip: Ipv6Addr = ip.parse().ok()?;
+            return Some(Self(Place::Known(SocketAddr::new(ip.into(), port).into())));
+        }
+        if !is_host_name(host) {
+            return None;
+        }
+        match host.parse::<IpAddr>() {
+            Ok(ip) => Some(Self(Place::Known(SocketAddr::new(ip, port).into()))),
             // Digits and dots that are no address would be looked up as a name, and fail in an
             // unexpected place.
-            None if is_host_name(host) && (!looks_like_ipv4(host) || host.parse::<IpAddr>().is_ok()) => {
-                host.to_ascii_lowercase()
-            }
-            None => return None,
-        };
-        Some(Self { host, port })
+            Err(_) if looks_like_ipv4(host) => None,
+            Err(_) => Some(Self(Place::Name(host.to_ascii_lowercase(), port))),
+        }
     }
 }
 
 /// As it is written in the file.
 impl fmt::Display for BackendAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
+        match &self.0 {
+            Place::Known(address) => address.fmt(f),
+            Place::Name(host, port) => write!(f, "{host}:{port}"),
         }
     }
 }
@@ -81,7 +108,7 @@ table! {
     #[non_exhaustive]
     pub struct Backend {
         /// Where it listens.
-        pub address: BackendAddress = BackendAddress { host: String::new(), port: 0 }, required, Effect::Another;
+        pub address: BackendAddress = BackendAddress::UNSPECIFIED, required, Effect::Another;
         /// How much it is meant to take relative to its fellows.
         pub weight: Weight = Weight::ONE, value, STATE_STAYS;
         /// Its failure domain: its zone or rack.
@@ -160,11 +187,21 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_printed_alike() {
-        for address in ["10.0.0.1:8080", "[fd00::1]:80", "web.internal:9", "localhost:65535", "my_svc:80"] {
+        for address in [
+            "10.0.0.1:8080",
+            "[fd00::1]:80",
+            "web.internal:9",
+            "localhost:65535",
+            "my_svc:80",
+            "unix:/run/a.sock",
+            "unix:@a",
+        ] {
             assert_eq!(BackendAddress::parse(address).unwrap().to_string(), address);
         }
-        assert_eq!(BackendAddress::parse("[fd00::1]:80").unwrap().socket_address(), "[fd00::1]:80".parse().ok());
-        assert_eq!(BackendAddress::parse("Web:80").unwrap().host(), "web");
-        assert_eq!(BackendAddress::parse("web:80").unwrap().socket_address(), None);
+        assert_eq!(BackendAddress::parse("[fd00::1]:80").unwrap().known(), "[fd00::1]:80".parse().ok());
+        assert_eq!(BackendAddress::parse("Web:80").unwrap().name(), Some(("web", 80)));
+        assert_eq!(BackendAddress::parse("web:80").unwrap().known(), None);
+        assert_eq!(BackendAddress::parse("unix:/run/a.sock").unwrap().name(), None);
+        assert!(BackendAddress::parse_inet("unix:/run/a.sock").is_err());
     }
 }

@@ -43,8 +43,8 @@ fn variable(text: &str) -> Option<Flaw> {
 
 fn unix_socket(text: &str) -> Option<Flaw> {
     let is_one = text.starts_with("unix:") || text.starts_with("unix@") || text.starts_with(['/', '@']);
-    let help = "have the service listen at a TCP port, and write \"127.0.0.1:8080\"";
-    is_one.then(|| Flaw::new(format!("\"{text}\" is a Unix socket, and backends are reached by TCP only"), help))
+    let help = "have the server listen at a TCP port, and write \"127.0.0.1:8080\"";
+    is_one.then(|| Flaw::new(format!("\"{text}\" is a Unix socket, and this server is reached by TCP only"), help))
 }
 
 fn url(text: &str) -> Option<Flaw> {
@@ -210,8 +210,8 @@ mod tests {
             ("https://web.internal/", "is a URL", "write \"web.internal:443\", and add [clusters.NAME.tls]"),
             ("grpc://web:50051", "is a URL", "write \"web:50051\", with protocol = \"http2\""),
             ("dns:///web:50051", "is a URL", "write \"web:50051\""),
-            ("unix:/run/app.sock", "is a Unix socket", "\"127.0.0.1:8080\""),
-            ("/run/app.sock", "is a Unix socket", "\"127.0.0.1:8080\""),
+            ("unix:run/app.sock", "must be absolute", "\"unix:/run/run/app.sock\""),
+            ("/run/app.sock", "begins with \"unix:\"", "\"unix:/run/app.sock\""),
             ("10.0.0.1:80 weight 2", "more in it", "write { address = \"10.0.0.1:80\", weight = 2 }"),
             ("10.0.0.1:80 weight=2 max_fails=3", "more in it", "write { address = \"10.0.0.1:80\", weight = 2 }"),
             ("server s1 10.0.0.1:80 check", "more in it", "write \"10.0.0.1:80\""),
@@ -229,6 +229,14 @@ mod tests {
         ] {
             let flaw = BackendAddress::parse(text).unwrap_err();
             assert!(flaw.reason.contains(reason) && flaw.help.contains(help), "{text}: {}; {}", flaw.reason, flaw.help);
+        }
+    }
+
+    #[test]
+    fn unix_socket_is_refused_where_a_server_is_reached_by_tcp_only() {
+        for text in ["unix:/run/app.sock", "/run/app.sock", "unix@app", "@app"] {
+            let flaw = BackendAddress::parse_inet(text).unwrap_err();
+            assert!(flaw.reason.contains("is reached by TCP only"), "{text}: {}", flaw.reason);
         }
     }
 

@@ -4,8 +4,8 @@
 //! When a rule is left out, and that a default gives way, is decided in [`Checker`].
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
+use plimsoll::address::Address;
 use plimsoll::client::Protocol;
 use plimsoll_config::{Checker, Places, check_balancer, help_for_name};
 use plimsoll_core::pick::ProbeSource;
@@ -123,7 +123,7 @@ impl Rules<'_> {
             for listener in raw.listeners.iter().filter(|listener| route.applies_to(&listener.name)) {
                 for (name, cluster) in clusters() {
                     for (k, backend) in cluster.backends.iter().enumerate() {
-                        if backend.address.socket_address().is_some_and(|address| reaches(address, listener.address)) {
+                        if backend.address.known().is_some_and(|address| reaches(address, listener.address)) {
                             self.report(
                                 format!("clusters.{name}.backends[{k}]"),
                                 format!(
@@ -222,7 +222,7 @@ impl Rules<'_> {
                 if overlap(listener.address, other.address) {
                     let reason = format!("{} is taken by listeners[{j}] ({})", listener.address, other.address);
                     self.report(format!("{path}.address"), reason, "give each listener an address of its own");
-                } else if listener.name == other.name && listener.address.port() != 0 {
+                } else if listener.name == other.name && listener.address.port() != Some(0) {
                     let reason = format!("\"{}\" is the name of listeners[{j}] too", listener.name);
                     self.report(format!("{path}.name"), reason, "give each listener a name of its own");
                 }
@@ -231,15 +231,21 @@ impl Rules<'_> {
                 let reason = format!("\"{}\" is not a name for a listener", listener.name);
                 self.report(format!("{path}.name"), reason, NAME_HELP);
             }
-            if raw.admin.listen.is_some_and(|admin| overlap(listener.address, admin)) {
+            if raw.admin.listen.is_some_and(|admin| overlap(listener.address, admin.into())) {
                 let reason = format!("{} is the address of the admin API", listener.address);
                 self.report(format!("{path}.address"), reason, "choose another port here or for admin.listen");
             }
-            if listener.proxy_protocol.is_some() && listener.trusted_proxies.is_empty() {
+            let is_unix = listener.address.unix().is_some();
+            let trusts_any = if is_unix { listener.trusts_unix() } else { !listener.trusted_proxies.is_empty() };
+            if listener.proxy_protocol.is_some() && !trusts_any {
                 let reason = "no proxy is trusted, so every connection would be closed";
-                let help = "add trusted_proxies = [\"10.0.0.0/8\"], the addresses of the load balancers in front";
+                let help = match is_unix {
+                    true => "add \"unix:\" to trusted_proxies: the proxies in front are clients of the Unix socket",
+                    false => "add trusted_proxies = [\"10.0.0.0/8\"], the addresses of the load balancers in front",
+                };
                 self.report(format!("{path}.proxy_protocol"), reason, help);
             }
+            self.unix_socket(&path, listener);
             if listener.cohort_header.is_some() && !cohort_header_matters(raw, listener) {
                 let reason = "has no effect: no cluster of its routes has inbound";
                 self.report(format!("{path}.cohort_header"), reason, INBOUND_HELP);
@@ -274,6 +280,34 @@ impl Rules<'_> {
                 let reason = format!("no route takes requests from listener \"{}\"", listener.name);
                 self.report(path, reason, "add it to the listeners of a route, or remove it");
             }
+        }
+    }
+
+    /// Checks the settings that only a Unix socket has, and those that it lacks.
+    fn unix_socket(&mut self, path: &str, listener: &Listener) {
+        let Some(socket) = listener.address.unix() else {
+            if listener.mode.is_some() && self.checker.is_readable(&format!("{path}.address")) {
+                let reason = "has no effect: a port has no mode";
+                self.report(format!("{path}.mode"), reason, "remove it: any user of the machine can connect to a port");
+            }
+            if listener.trusts_unix() && self.checker.is_readable(&format!("{path}.address")) {
+                let reason = "\"unix:\" has no effect: the listener is at a port";
+                self.report(
+                    format!("{path}.trusted_proxies"),
+                    reason,
+                    "remove it, or write the addresses of the proxies",
+                );
+            }
+            return;
+        };
+        if listener.mode.is_some() && socket.abstract_name().is_some() {
+            let reason = "has no effect: an abstract socket has no file, and all users may connect";
+            self.report(format!("{path}.mode"), reason, "write a path, such as \"unix:/run/plimsoll/web.sock\"");
+        }
+        if listener.share_port {
+            let reason = "has no effect: a Unix socket has no port that processes could share";
+            let help = "remove it; plimsoll upgrade replaces a process without losing a connection";
+            self.report(format!("{path}.share_port"), reason, help);
         }
     }
 
@@ -435,7 +469,7 @@ impl Rules<'_> {
         }
         self.backends(&path, cluster);
         let mut first: BTreeMap<_, usize> = BTreeMap::new();
-        for (k, backend) in cluster.backends.iter().enumerate().filter(|(_, backend)| backend.address.port() > 0) {
+        for (k, backend) in cluster.backends.iter().enumerate().filter(|(_, backend)| backend.address.is_set()) {
             if let Some(j) = first.get(&backend.address) {
                 let help = format!("remove it; for a larger share give backends[{j}] a weight");
                 self.report(
@@ -486,7 +520,7 @@ impl Rules<'_> {
     /// A cluster has backends, or a source of them.
     fn backends(&mut self, path: &str, cluster: &Cluster) {
         let resolver = format!("{path}.resolver");
-        let has_name = cluster.backends.iter().any(|backend| backend.address.socket_address().is_none());
+        let has_name = cluster.backends.iter().any(|backend| backend.address.known().is_none());
         if cluster.resolver.is_some() && !has_name && self.checker.is_readable(&format!("{path}.backends")) {
             let reason = "has no effect: no backend is a name";
             let help = match cluster.discovery {
@@ -623,15 +657,17 @@ impl Rules<'_> {
 }
 
 /// Whether the two cannot both be listened at.
-fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    let any = |address: SocketAddr| address.ip().is_unspecified();
+fn overlap(a: Address, b: Address) -> bool {
+    let (Address::Inet(a), Address::Inet(b)) = (a, b) else { return a == b };
+    let any = |address: std::net::SocketAddr| address.ip().is_unspecified();
     let same_family = a.is_ipv4() == b.is_ipv4();
     a.port() != 0 && a.port() == b.port() && (a.ip() == b.ip() || same_family && (any(a) || any(b)))
 }
 
 /// Whether a connection to `to` comes in at the listener `at`, as far as can be told without asking
 /// the machine for its addresses.
-fn reaches(to: SocketAddr, at: SocketAddr) -> bool {
+fn reaches(to: Address, at: Address) -> bool {
+    let (Address::Inet(to), Address::Inet(at)) = (to, at) else { return to == at };
     to.port() == at.port() && (to.ip() == at.ip() || at.ip().is_unspecified() && to.ip().is_loopback())
 }
 
@@ -674,5 +710,7 @@ mod tests {
         assert!(!overlap("127.0.0.2:80", "127.0.0.1:80"));
         assert!(!overlap("0.0.0.0:80", "[::1]:80"));
         assert!(!overlap("127.0.0.1:0", "127.0.0.1:0"));
+        assert!(overlap("unix:/run/a", "unix:/run/a"));
+        assert!(!overlap("unix:/run/a", "unix:/run/b") && !overlap("unix:/run/a", "0.0.0.0:80"));
     }
 }

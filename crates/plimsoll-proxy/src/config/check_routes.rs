@@ -156,8 +156,8 @@ fn leads_to_itself(raw: &RawConfig, i: usize, redirect: &Redirect, listener: &Li
     // Behind trusted proxies the client's scheme may be another than the listener's.
     let is_same_scheme =
         |scheme| scheme == UrlScheme::of(listener.tls.is_some()) && listener.trusted_proxies.is_empty();
-    let is_same_place =
-        redirect.scheme.is_none_or(is_same_scheme) && redirect.port.is_none_or(|port| port == listener.address.port());
+    let is_same_place = redirect.scheme.is_none_or(is_same_scheme)
+        && redirect.port.is_none_or(|port| Some(port) == listener.address.port());
     if redirect.is_empty() || !is_same_place {
         return false;
     }

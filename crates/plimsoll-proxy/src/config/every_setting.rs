@@ -56,6 +56,7 @@ const VALUES: &[&str] = &[
     "[\"path\"]",
     "\"strict\"",
     "\"address\"",
+    "\"0600\"",
 ];
 
 /// `examples/all-options.toml` with its comments that are settings as settings.

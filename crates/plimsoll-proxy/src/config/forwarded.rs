@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use plimsoll::address::UNIX;
 use plimsoll_config::{Choice, Flaw, Format, quoted, text};
 
 /// The fields that tell backends of the client.
@@ -63,14 +64,47 @@ pub(super) const PSEUDONYM: Format<String> = Format {
     print: |name| quoted(name),
 };
 
-/// Addresses: one, or all that begin alike.
-pub(super) const NETWORK: Format<IpNet> = Format {
-    read: |v| network(text(v, "a network", "a network in quotes, such as \"10.0.0.0/8\"")?),
-    print: |network| {
-        let is_single = network.prefix_len() == network.max_prefix_len();
-        if is_single { quoted(network.addr()) } else { quoted(network) }
+/// Proxies in front that may name the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrustedProxy {
+    /// Addresses: one, or all that begin alike.
+    Network(IpNet),
+    /// All clients of a Unix socket: its mode says which users that are.
+    Unix,
+}
+
+impl TrustedProxy {
+    /// The addresses; `None` for Unix sockets.
+    #[must_use]
+    pub fn network(&self) -> Option<IpNet> {
+        match self {
+            Self::Network(network) => Some(*network),
+            Self::Unix => None,
+        }
+    }
+}
+
+pub(super) const TRUSTED_PROXY: Format<TrustedProxy> = Format {
+    read: |v| trusted_proxy(text(v, "a network", "a network in quotes, such as \"10.0.0.0/8\"")?),
+    print: |proxy| match proxy {
+        TrustedProxy::Unix => quoted(UNIX),
+        TrustedProxy::Network(network) => {
+            let is_single = network.prefix_len() == network.max_prefix_len();
+            if is_single { quoted(network.addr()) } else { quoted(network) }
+        }
     },
 };
+
+fn trusted_proxy(text: &str) -> Result<TrustedProxy, Flaw> {
+    match text.strip_prefix(UNIX) {
+        Some("") => Ok(TrustedProxy::Unix),
+        Some(_) => {
+            let reason = format!("\"{text}\" names one socket, and clients of Unix sockets have no names");
+            Err(Flaw::new(reason, "write \"unix:\" for all clients of the listener's Unix socket"))
+        }
+        None => network(text).map(TrustedProxy::Network),
+    }
+}
 
 fn network(text: &str) -> Result<IpNet, Flaw> {
     let help = "write an IP address or a network, such as \"10.0.0.0/8\" or \"fd00::/8\"";
@@ -93,10 +127,11 @@ mod tests {
 
     #[test]
     fn networks_are_read_and_printed_alike() {
-        for text in ["10.0.0.0/8", "10.0.0.1", "fd00::/8", "::1", "0.0.0.0/0"] {
-            assert_eq!((NETWORK.print)(&network(text).unwrap()), format!("\"{text}\""));
+        for text in ["10.0.0.0/8", "10.0.0.1", "fd00::/8", "::1", "0.0.0.0/0", "unix:"] {
+            assert_eq!((TRUSTED_PROXY.print)(&trusted_proxy(text).unwrap()), format!("\"{text}\""));
         }
-        assert_eq!((NETWORK.print)(&network("10.0.0.1/32").unwrap()), "\"10.0.0.1\"");
+        assert_eq!((TRUSTED_PROXY.print)(&trusted_proxy("10.0.0.1/32").unwrap()), "\"10.0.0.1\"");
+        assert!(trusted_proxy("unix:/run/a.sock").unwrap_err().help.contains("write \"unix:\""));
         for junk in ["", "10.0.0.0/33", "10.0.0", "web", "10.0.0.1/8", "10.0.0.0/-1"] {
             assert!(network(junk).is_err(), "{junk}");
         }

@@ -85,7 +85,7 @@ impl Inbound {
             return;
         }
         let is_elsewhere = |address: &SocketAddr| !address.ip().is_loopback() && !address.ip().is_unspecified();
-        let addresses = backends.iter().filter_map(|backend| backend.address.socket_address());
+        let addresses = backends.iter().filter_map(|backend| backend.address.known()?.inet());
         let Some((k, elsewhere)) = addresses.enumerate().find(|(_, address)| is_elsewhere(address)) else { return };
         let reason = format!("protects a process of this machine, but backends[{k}] is at {}", elsewhere.ip());
         let help = format!(

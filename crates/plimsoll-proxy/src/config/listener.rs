@@ -8,7 +8,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use http::HeaderName;
-use ipnet::IpNet;
+use plimsoll::address::Address;
 use plimsoll_config::{ByteSize, Codec, DeValue, Effect, List, Own, Reading, Spanned, quoted, table};
 use plimsoll_core::Criticality;
 use plimsoll_core::batch::BatchConfig;
@@ -17,11 +17,14 @@ use plimsoll_tls_config::ListenerTls;
 
 use super::criticality::{self, CRITICALITY, FIELD_NAME, TRUST};
 use super::customer_source::{CustomerSource, CustomerSources};
-use super::forwarded::{DEFAULT_VIA, FORWARDED, Forwarded, NETWORK, PROXY_PROTOCOL, PSEUDONYM, ProxyProtocol};
+use super::forwarded::{
+    DEFAULT_VIA, FORWARDED, Forwarded, PROXY_PROTOCOL, PSEUDONYM, ProxyProtocol, TRUSTED_PROXY, TrustedProxy,
+};
 use super::http2::Http2;
 use super::listener_probes::ListenerProbes;
 use super::priority::Priority;
-use super::value::LISTEN_ADDRESS;
+use super::unix_socket::{MODE, SocketMode};
+use super::value::LISTENER_ADDRESS;
 
 /// The whole head of a request. Long enough for a bad mobile link, short enough that slow clients
 /// cannot pile up connections (slowloris); nginx allows 60 s, hyper 30 s.
@@ -62,9 +65,11 @@ table! {
     #[non_exhaustive]
     pub struct Listener {
         /// Where it listens; port 0 takes a free one.
-        pub address: SocketAddr = UNSPECIFIED, required_as(LISTEN_ADDRESS), Effect::Another;
+        pub address: Address = UNSPECIFIED, required_as(LISTENER_ADDRESS), Effect::Another;
         /// Its name in routes and metrics; its address unless the file names it.
         pub name: String = String::new(), value_as(Name), Effect::Applied("routes and metrics use the new name");
+        /// The mode of the file of its Unix socket; `None`: the default.
+        pub mode: Option<SocketMode> = None, optional_as(MODE), Effect::Applied("at once; open connections stay");
         /// Other processes may listen at the address, and share its connections.
         pub share_port: bool = false, value, Effect::Applied("from the next start on");
         /// Time for the whole head of a request.
@@ -90,7 +95,7 @@ table! {
         /// Size of the body of a request; `None` for any.
         pub max_body: Option<ByteSize> = None, switch, NEW_CONNECTIONS;
         /// The proxies that may name the client.
-        pub trusted_proxies: Vec<IpNet> = Vec::new(), value_as(List(NETWORK)), NEW_CONNECTIONS;
+        pub trusted_proxies: Vec<TrustedProxy> = Vec::new(), value_as(List(TRUSTED_PROXY)), NEW_CONNECTIONS;
         /// Which header of the PROXY protocol connections begin with; `None` for none.
         pub proxy_protocol: Option<ProxyProtocol> = None, switch_as(PROXY_PROTOCOL), NEW_CONNECTIONS;
         /// The fields that tell backends of the client.
@@ -124,7 +129,7 @@ table! {
 }
 
 /// The place of a listener's address, which is required in the file.
-const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const UNSPECIFIED: Address = Address::Inet(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
 /// The name of a listener. An empty one is replaced by its address in `check`.
 struct Name;
@@ -140,8 +145,18 @@ impl Codec<String> for Name {
 }
 
 impl Listener {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    pub(super) fn new(address: Address) -> Self {
         Self { address, ..Self::default() }
+    }
+
+    /// The mode of the file of its Unix socket.
+    pub(crate) fn mode(&self) -> SocketMode {
+        self.mode.unwrap_or(SocketMode::DEFAULT)
+    }
+
+    /// Whether clients at a Unix socket are proxies that may name the client.
+    pub(crate) fn trusts_unix(&self) -> bool {
+        self.trusted_proxies.contains(&TrustedProxy::Unix)
     }
 
     /// The facts that name the customer; none where customers are not known.

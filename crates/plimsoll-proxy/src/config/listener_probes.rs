@@ -3,9 +3,9 @@
 //! Off without the table: a proxy opens no port that its file does not name. Beyond loopback keys are
 //! required, because anybody on the way could forge what clients believe.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
+use plimsoll::address::Address;
 use plimsoll::probe::{Keyring, read_keys};
 use plimsoll_config::{Checker, Effect, table};
 use plimsoll_tls_config::FilePath;
@@ -25,7 +25,11 @@ table! {
 
 impl ListenerProbes {
     /// Reports answers that anybody could forge, or that several processes would give.
-    pub(super) fn check(&self, path: &str, address: SocketAddr, share_port: bool, checker: &mut Checker<'_>) {
+    pub(super) fn check(&self, path: &str, address: Address, share_port: bool, checker: &mut Checker<'_>) {
+        let Some(address) = address.inet() else {
+            let help = "remove this table, or give the service a listener at a port";
+            return checker.report(path, "probes come by UDP, and the listener is at a Unix socket", help);
+        };
         if self.keys.is_none() && !address.ip().is_loopback() && checker.is_readable(path) {
             let reason = format!("probes beyond loopback need keys, and the listener is at {}", address.ip());
             let help = "add keys = \"/etc/plimsoll/probe-keys\", and make that file: \

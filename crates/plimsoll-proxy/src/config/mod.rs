@@ -64,6 +64,7 @@ mod subset;
 mod throttle;
 mod tracing;
 mod trouble;
+mod unix_socket;
 mod value;
 
 use std::collections::BTreeMap;
@@ -87,7 +88,7 @@ pub use degraded::{Degraded, StaleAnswers};
 pub use diff::{Change, Difference};
 pub use exact_path::ExactPath;
 pub use explain::Explain;
-pub use forwarded::{Forwarded, ProxyProtocol};
+pub use forwarded::{Forwarded, ProxyProtocol, TrustedProxy};
 pub use hash::{HashKeys, KeySource, SameSite, Sticky};
 pub use header_rules::HeaderRules;
 pub use health::Health;
@@ -132,6 +133,7 @@ use plimsoll_config::{Places, Read};
 use plimsoll_fleet::Name;
 use raw::RawConfig;
 pub(crate) use trouble::Trouble;
+pub use unix_socket::SocketMode;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
@@ -190,7 +192,13 @@ impl Config {
             let (path, flaw) = cluster.inbound.as_ref()?.missing(&format!("clusters.{name}.inbound"))?;
             Some(Problem { position: self.places.find(&path), path, reason: flaw.reason, help: flaw.help })
         });
-        missing.collect()
+        let listeners = self.raw.listeners.iter().enumerate().filter_map(|(i, listener)| {
+            let (path, folder) = (format!("listeners[{i}].address"), unix_socket::missing_folder(listener.address)?);
+            let help = "make it before the start: RuntimeDirectory= in systemd, or mkdir".to_owned();
+            let reason = format!("there is no folder {folder}");
+            Some(Problem { position: self.places.find(&path), path, reason, help })
+        });
+        missing.chain(listeners).collect()
     }
 
     /// Where the setting at `path` stands, as the head of a message: `plimsoll.toml:2:11:

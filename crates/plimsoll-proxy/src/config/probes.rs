@@ -51,9 +51,15 @@ impl Probes {
             let reason = format!("{} is out of range", humantime::format_duration(self.interval));
             checker.report(setting, reason, "use 1s to 40s");
         }
-        let is_beyond = |backend: &&Backend| match backend.address.socket_address() {
-            Some(address) => !address.ip().to_canonical().is_loopback(),
-            None => backend.address.host() != "localhost",
+        let is_unix = |backend: &&Backend| backend.address.known().is_some_and(|address| address.unix().is_some());
+        if !backends.is_empty() && backends.iter().all(|backend| is_unix(&backend)) {
+            let reason = "has no effect: probes go by UDP, and all backends are Unix sockets";
+            let help = "remove it: health checks and the connections tell as much on one machine";
+            checker.report(format!("{path}.probes"), reason, help);
+        }
+        let is_beyond = |backend: &&Backend| match (backend.address.known(), backend.address.name()) {
+            (Some(address), _) => address.ip().is_some_and(|ip| !ip.to_canonical().is_loopback()),
+            (None, name) => name.is_some_and(|(host, _)| host != "localhost"),
         };
         let setting = format!("{path}.probes.keys");
         let brings_keys = health.check().can_bring_keys() || !checker.is_readable(&format!("{path}.health.check"));

@@ -1,6 +1,6 @@
 //! The quota server: limits of customers over a fleet.
 
-use plimsoll_config::{Checker, Effect, Flaw, Format, quoted, table, text};
+use plimsoll_config::{Checker, Effect, Flaw, Format, List, quoted, table, text};
 use plimsoll_tls_config::ClusterTls;
 
 use super::address::BackendAddress;
@@ -21,13 +21,19 @@ const SERVICE: Format<String> = Format {
     print: |name| quoted(name),
 };
 
+/// The address of a quota server.
+const SERVER: Format<BackendAddress> = Format {
+    read: |v| BackendAddress::parse_inet(text(v, "an address", "host and port in quotes, such as \"127.0.0.1:9800\"")?),
+    print: |address| quoted(address),
+};
+
 table! {
     /// The quota server.
     #[derive(Clone, Debug, PartialEq)]
     #[non_exhaustive]
     pub struct Quota {
         /// The servers, the first that answers.
-        pub servers: Vec<BackendAddress> = Vec::new(), required, JOINED;
+        pub servers: Vec<BackendAddress> = Vec::new(), required_as(List(SERVER)), JOINED;
         /// The service whose limits the gates share.
         pub service: String = String::new(), required_as(SERVICE), JOINED;
         /// TLS with the servers; `None`: in plain text.

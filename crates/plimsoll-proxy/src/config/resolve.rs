@@ -24,6 +24,7 @@ use std::thread;
 
 use http::uri::Authority;
 use parking_lot::Mutex;
+use plimsoll::address::Address;
 use plimsoll::discover::Endpoint;
 use plimsoll_discover::dns::{Dns, Named};
 use tokio::runtime;
@@ -139,12 +140,15 @@ impl Resolved {
 impl Cluster {
     /// The question about a backend, if it is a name.
     fn asked(&self, backend: &Backend) -> Asked {
-        (backend.address.host().to_owned(), self.resolver.map(|resolver| resolver.0))
+        (
+            backend.address.name().map_or_else(String::new, |(host, _)| host.to_owned()),
+            self.resolver.map(|resolver| resolver.0),
+        )
     }
 
     /// The names among its backends.
     fn names(&self) -> impl Iterator<Item = Asked> {
-        let named = self.backends.iter().filter(|backend| backend.address.socket_address().is_none());
+        let named = self.backends.iter().filter(|backend| backend.address.known().is_none());
         named.map(|backend| self.asked(backend))
     }
 }
@@ -156,7 +160,7 @@ fn ask(host: &str, server: SocketAddr) -> io::Result<Vec<SocketAddr>> {
     // The caller's thread is none of the runtime.
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let found = runtime.block_on(source.look_up()).map_err(|error| io::Error::other(error.reason()))?;
-    Ok(found.endpoints.iter().map(|endpoint| (endpoint.address.ip(), 0).into()).collect())
+    Ok(found.endpoints.iter().filter_map(|endpoint| Some((endpoint.address.ip()?, 0).into())).collect())
 }
 
 /// The outcome for each name: its addresses, at least one, in their order, or the reason why there are none.
@@ -196,12 +200,12 @@ fn look_up_all(
 fn by_name(cluster: &Cluster, names: &Names) -> Vec<Named> {
     let named = cluster.backends.iter().map(|backend| {
         let address = &backend.address;
-        let (known, authority) = match address.socket_address() {
+        let (known, authority) = match address.name() {
             // A backend that is named by its address is asked for by that anyway.
-            Some(known) => ([vec![known], Vec::new()], None),
-            None => {
-                let mut known = names.get(&cluster.asked(backend)).cloned().unwrap_or_default();
-                known.iter_mut().flatten().for_each(|found| found.set_port(address.port()));
+            None => ([address.known().into_iter().collect(), Vec::new()], None),
+            Some((_, port)) => {
+                let known = names.get(&cluster.asked(backend)).cloned().unwrap_or_default();
+                let known = known.map(|answer| answer.iter().map(|found| (found.ip(), port).into()).collect());
                 (known, address.to_string().parse::<Authority>().ok())
             }
         };
@@ -221,7 +225,7 @@ fn by_name(cluster: &Cluster, names: &Names) -> Vec<Named> {
 fn endpoints(cluster: &Cluster, names: &Names) -> Vec<Endpoint> {
     let mut endpoints: Vec<Endpoint> = Vec::new();
     for Named { known, properties, .. } in by_name(cluster, names) {
-        let known: BTreeSet<SocketAddr> = known.into_iter().flatten().collect();
+        let known: BTreeSet<Address> = known.into_iter().flatten().collect();
         for address in known {
             // Two names of one machine would make it look like two.
             if !endpoints.iter().any(|known| known.address == address) {
@@ -310,7 +314,7 @@ mod tests {
         for _ in 0..2 {
             let resolved = config.resolve_with(&known, |_, _| Err(io::ErrorKind::TimedOut.into()));
             assert_eq!((addresses(&resolved), &resolved.names), (all.map(str::to_owned).into(), &before));
-            let port = |last| SocketAddr::from(([10, 0, 0, last], 81));
+            let port = |last| Address::from(([10, 0, 0, last], 81));
             assert_eq!(resolved.named["a"][1].known, [vec![port(2)], vec![port(2), port(3)]], "the source has both");
             known = resolved.names;
         }

@@ -1,6 +1,5 @@
 //! A configuration without a file: `--from` where to listen, `--to` the backends.
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -16,7 +15,7 @@ use super::hash::HashKeys;
 use super::listener::Listener;
 use super::raw::RawConfig;
 use super::route::Route;
-use super::value::listen_address;
+use super::value::{listen_address, listener_address};
 use super::{Config, ConfigError, Problem};
 
 /// The name of the one cluster of a configuration without a file.
@@ -54,8 +53,8 @@ impl Config {
         let mut raw = RawConfig::default();
         let mut cluster = Cluster::default();
         for (i, from) in simple.from.iter().enumerate() {
-            let address = take(&mut problems, format!("listeners[{i}]"), listen_address(from));
-            raw.listeners.extend(address.map(|address: SocketAddr| {
+            let address = take(&mut problems, format!("listeners[{i}]"), listener_address(from));
+            raw.listeners.extend(address.map(|address| {
                 let mut listener = Listener::new(address);
                 listener.trust_criticality = simple.trust_criticality;
                 listener.share_port = simple.share_port;

@@ -3,8 +3,16 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::Method;
+use plimsoll::address::Address;
 use plimsoll_config::{DeValue, Flaw, Format, quoted, text};
 use plimsoll_tls_config::is_host_name;
+
+use super::unix_socket;
+
+/// An address for a listener: of IP, or a Unix socket.
+pub(super) fn listener_address(text: &str) -> Result<Address, Flaw> {
+    if unix_socket::is_meant(text) { unix_socket::read(text) } else { listen_address(text).map(Address::Inet) }
+}
 
 /// An address to listen at. `:8080` is short for all addresses of IPv4.
 pub(super) fn listen_address(text: &str) -> Result<SocketAddr, Flaw> {
@@ -30,8 +38,9 @@ fn listen_flaw(text: &str) -> Result<Flaw, String> {
     if let Some(port) = text.strip_prefix("*:").or(Some(text)).and_then(port) {
         return Err(all(&port));
     }
-    if text.starts_with("unix:") || text.starts_with('/') {
-        return Ok(Flaw::new(format!("\"{text}\" is a Unix socket, and listeners are at TCP ports only"), all("8080")));
+    if unix_socket::is_meant(text) {
+        let help = "write \"127.0.0.1:9900\" for this machine only; listeners may be at Unix sockets";
+        return Ok(Flaw::new(format!("\"{text}\" is a Unix socket, and this listens at a TCP port only"), help));
     }
     if let Some((_, rest)) = text.split_once("://") {
         let is_tls = text.starts_with("https");
@@ -90,6 +99,15 @@ pub(super) const LISTEN_ADDRESS: Format<SocketAddr> = Format {
     print: |address| quoted(address),
 };
 
+/// An address of a listener.
+pub(super) const LISTENER_ADDRESS: Format<Address> = Format {
+    read: |v| match v {
+        DeValue::Integer(_) => (LISTEN_ADDRESS.read)(v).map(Address::Inet),
+        v => listener_address(text(v, "an address", "an address in quotes, such as \"127.0.0.1:8080\"")?),
+    },
+    print: |address| quoted(address),
+};
+
 /// A method.
 pub(super) const METHOD: Format<Method> = Format {
     read: |v| method(text(v, "a method", "a method in quotes, such as \"GET\"")?),
@@ -111,6 +129,13 @@ mod tests {
     }
 
     #[test]
+    fn listener_may_be_at_a_unix_socket() {
+        assert_eq!(listener_address("unix:/run/p.sock").unwrap().to_string(), "unix:/run/p.sock");
+        assert_eq!(listener_address(":80").unwrap().to_string(), "0.0.0.0:80");
+        assert!(listener_address("/run/p.sock").unwrap_err().help.contains("\"unix:/run/p.sock\""));
+    }
+
+    #[test]
     fn text_that_is_no_listen_address_gets_help_with_a_correct_one() {
         for (text, reason, help) in [
             ("8080", "is not an address", "write \":8080\" for all addresses, or \"127.0.0.1:8080\""),
@@ -122,7 +147,7 @@ mod tests {
             ("http://0.0.0.0:8080", "is a URL", "write \"0.0.0.0:8080\""),
             ("https://example.com", "is a URL", "write \":443\" for all addresses"),
             ("0.0.0.0:443 ssl", "is not an address", "write \"0.0.0.0:443\", and add [listeners.tls]"),
-            ("unix:/run/p.sock", "is a Unix socket", "write \":8080\""),
+            ("unix:/run/p.sock", "is a Unix socket", "write \"127.0.0.1:9900\""),
             ("a b", "is not an address", "write an IP address and a port"),
         ] {
             let flaw = listen_address(text).unwrap_err();

@@ -90,14 +90,15 @@ impl Connection {
     }
 
     /// The address of the client of a request with these fields: behind a trusted proxy, the client
-    /// that the proxy names.
-    pub(crate) fn client_address(&self, headers: &HeaderMap) -> IpAddr {
-        self.marks.client(&self.limits.forwarding, headers).unwrap_or(self.peer.address.ip())
+    /// that the proxy names. `None` at a Unix socket without such a proxy.
+    pub(crate) fn client_address(&self, headers: &HeaderMap) -> Option<IpAddr> {
+        self.marks.client(&self.limits.forwarding, headers).or_else(|| self.peer.address.ip())
     }
 
     /// That address, or the part of it that a client cannot choose.
     pub(crate) fn client_network(&self, headers: &HeaderMap) -> [u8; 16] {
-        holders::octets_of(self.client_address(headers))
+        let named = self.marks.client(&self.limits.forwarding, headers);
+        named.map_or_else(|| holders::octets_of_peer(&self.peer), holders::octets_of)
     }
 
     /// Ends for a reason that is not its own; counted, and said once.

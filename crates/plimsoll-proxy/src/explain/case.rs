@@ -5,11 +5,11 @@
 //! which may hold private data.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::{Method, Request, StatusCode};
+use plimsoll::address::Address;
 use plimsoll::client::FailedAttempt;
 use plimsoll::server::admission::Assessment;
 use plimsoll_core::request_limit::Over;
@@ -25,7 +25,7 @@ use crate::classify::Class;
 pub(crate) struct Source<'a> {
     /// The name of the listener.
     pub(crate) listener: &'a Arc<str>,
-    pub(crate) client: SocketAddr,
+    pub(crate) client: Address,
 }
 
 /// The facts about a request.
@@ -145,7 +145,7 @@ impl fmt::Debug for Case {
 /// How a request ended that a backend answered.
 pub(crate) struct BackendAnswer {
     pub(crate) status: StatusCode,
-    pub(crate) backend: SocketAddr,
+    pub(crate) backend: Address,
     pub(crate) attempts: u32,
     /// Why the backend did not serve it, in a word; `None` if it did.
     pub(crate) failure: Option<Reason>,

@@ -19,13 +19,13 @@ mod reason;
 mod ring;
 mod tap;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use http::{HeaderMap, Method, StatusCode};
+use plimsoll::address::Address;
 use plimsoll::client::FailedAttempt;
 use plimsoll_core::admit::{Pressure, Standing};
 use plimsoll_core::quota::Refused;
@@ -66,7 +66,7 @@ pub struct Explanation {
     /// Where it came in.
     pub listener: Arc<str>,
     /// The client's address.
-    pub client: SocketAddr,
+    pub client: Address,
     /// Its method.
     pub method: Method,
     /// Its path, without the query.
@@ -127,7 +127,7 @@ pub struct End {
     /// Why it was not served, in a word; `None` if it was.
     pub reason: Option<Reason>,
     /// The backend that responded, or was asked last.
-    pub backend: Option<SocketAddr>,
+    pub backend: Option<Address>,
 }
 
 impl End {

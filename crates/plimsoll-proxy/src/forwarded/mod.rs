@@ -40,6 +40,8 @@ const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rules {
     trusted: Box<[IpNet]>,
+    /// Clients at a Unix socket are proxies.
+    trusts_unix: bool,
     x_forwarded: bool,
     rfc7239: bool,
     /// `None` for no such field.
@@ -77,7 +79,8 @@ impl From<&config::Listener> for Rules {
     fn from(listener: &config::Listener) -> Self {
         use config::Forwarded::{Both, Rfc7239, XForwarded};
         Self {
-            trusted: listener.trusted_proxies.as_slice().into(),
+            trusted: listener.trusted_proxies.iter().filter_map(|proxy| proxy.network()).collect(),
+            trusts_unix: listener.trusts_unix(),
             x_forwarded: matches!(listener.forwarded, XForwarded | Both),
             rfc7239: matches!(listener.forwarded, Rfc7239 | Both),
             via: listener.via.as_ref().map(|name| Via::new(name.as_str())),
@@ -86,6 +89,11 @@ impl From<&config::Listener> for Rules {
 }
 
 impl Rules {
+    /// Whether the fields of this client are trusted.
+    pub(crate) fn trusts_peer(&self, peer: &Peer) -> bool {
+        peer.address.ip().map_or(self.trusts_unix, |ip| self.trusts(ip))
+    }
+
     /// Whether fields from this address are trusted.
     pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(&address))
@@ -116,9 +124,12 @@ pub(crate) struct Marks {
 
 #[derive(Clone, Debug)]
 struct XForwarded {
-    address: HeaderValue,
+    /// `None` for a client at a Unix socket: it has no address, and a list with another word in it is
+    /// misread.
+    address: Option<HeaderValue>,
     proto: HeaderValue,
-    port: HeaderValue,
+    /// `None` at a Unix socket.
+    port: Option<HeaderValue>,
 }
 
 impl Marks {
@@ -126,15 +137,17 @@ impl Marks {
         let ip = peer.address.ip();
         let proto = if peer.tls.is_some() { "https" } else { "http" };
         Self {
-            trusted: rules.trusts(ip) && !peer.is_unnamed,
+            trusted: rules.trusts_peer(peer) && !peer.is_unnamed,
             x_forwarded: rules.x_forwarded.then(|| XForwarded {
-                address: HeaderValue::try_from(ip.to_string()).expect("an address is visible ASCII"),
+                address: ip.map(|ip| HeaderValue::try_from(ip.to_string()).expect("an address is visible ASCII")),
                 proto: HeaderValue::from_static(proto),
-                port: of_port(peer.local.port()),
+                port: peer.local.port().map(of_port),
             }),
             element: rules.rfc7239.then(|| match ip {
-                IpAddr::V4(ip) => format!("for={ip};proto={proto}").into(),
-                IpAddr::V6(ip) => format!("for=\"[{ip}]\";proto={proto}").into(),
+                Some(IpAddr::V4(ip)) => format!("for={ip};proto={proto}").into(),
+                Some(IpAddr::V6(ip)) => format!("for=\"[{ip}]\";proto={proto}").into(),
+                // RFC 7239, 6.2: the client is not known.
+                None => format!("for=unknown;proto={proto}").into(),
             }),
         }
     }
@@ -227,11 +240,16 @@ fn of_port(port: u16) -> HeaderValue {
 
 impl XForwarded {
     fn set(&self, headers: &mut HeaderMap, host: Option<&HeaderValue>, trusted: bool) {
-        if trusted && headers.contains_key(FOR) {
-            // The address is visible ASCII, having been written here.
-            set_list(headers, FOR, self.address.to_str().unwrap_or_default(), true);
-        } else {
-            headers.insert(FOR, self.address.clone());
+        match &self.address {
+            Some(address) if trusted && headers.contains_key(FOR) => {
+                // The address is visible ASCII, having been written here.
+                set_list(headers, FOR, address.to_str().unwrap_or_default(), true);
+            }
+            Some(address) => {
+                headers.insert(FOR, address.clone());
+            }
+            // What came from a trusted proxy stays; anything else was dropped.
+            None => {}
         }
         let mut keep_or_set = |name: HeaderName, value: &HeaderValue| {
             if !(trusted && headers.contains_key(&name)) {
@@ -239,7 +257,9 @@ impl XForwarded {
             }
         };
         keep_or_set(PROTO, &self.proto);
-        keep_or_set(PORT, &self.port);
+        if let Some(port) = &self.port {
+            keep_or_set(PORT, port);
+        }
         if let Some(host) = host {
             keep_or_set(AT_HOST, host);
         }

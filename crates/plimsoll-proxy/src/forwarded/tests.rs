@@ -1,19 +1,17 @@
 //! The fields that a backend sees, by sender.
 
-use std::net::SocketAddr;
-
 use super::*;
 use crate::peer::Tls;
 
 fn rules(x_forwarded: bool, rfc7239: bool, trusted: &str) -> Rules {
     let trusted = trusted.split_whitespace().map(|network| network.parse().unwrap()).collect();
-    Rules { trusted, x_forwarded, rfc7239, via: None }
+    Rules { trusted, trusts_unix: false, x_forwarded, rfc7239, via: None }
 }
 
 fn peer(address: &str, tls: bool) -> Peer {
-    let address: SocketAddr = address.parse().unwrap();
+    let address = address.parse().unwrap();
     let tls = tls.then(|| Tls { server_name: None, client_names: Box::default(), version: "TLSv1.3", is_http2: false });
-    Peer { address, local: SocketAddr::from(([10, 0, 0, 1], 8443)), tls, is_unnamed: false }
+    Peer { address, local: ([10, 0, 0, 1], 8443).into(), user: None, tls, is_unnamed: false }
 }
 
 fn request(uri: &str, fields: &[(&'static str, &'static str)]) -> Request<()> {

@@ -227,7 +227,7 @@ impl Http1 {
     /// A body that ends with its connection must not look whole when it is not.
     fn reset_on_close(&self) {
         // Where it fails, the connection is gone already.
-        let _ = SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO));
+        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 
     /// Reads the rest of an unwanted body, so that the connection can go on, if the rest comes

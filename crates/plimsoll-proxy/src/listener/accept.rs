@@ -1,26 +1,24 @@
 //! The loop that accepts connections at one socket.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use plimsoll::stream::Stream;
-use tokio::net::{TcpListener, TcpStream};
+use plimsoll::address::UnixPath;
+use plimsoll::stream::{Socket, Stream};
 use tokio::sync::watch;
 
 use crate::connection::permits::Permit;
 use crate::listener::ListenerState;
-use crate::listener::clients::Admitted;
+use crate::listener::clients::{Admitted, Client};
 use crate::listener::handshake;
 use crate::listener::rejections::RejectReason;
 use crate::listener::serve;
 use crate::peer::Peer;
 use crate::phase::{self, Phase};
 use crate::pressure::descriptors::{self, Reserve};
-use crate::sockets::BACKLOG;
+use crate::sockets::{Accepting, BACKLOG, Caller, Listening};
 
 /// Pause after a failed accept, such as for want of descriptors: nothing gets better by trying at
 /// once.
@@ -71,15 +69,15 @@ impl Doorway {
 /// A permit is taken for a connection that is there, not for one that may come: a thread that waits
 /// for one must not keep the last permit from another thread that has one. So each thread may hold
 /// one connection that waits for a permit.
-pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerState>, mut door: Doorway) {
+pub(crate) async fn accept(socket: Listening, state: Arc<ListenerState>, mut door: Doorway) {
     if !door.opened().await {
         return;
     }
-    let listener = match TcpListener::from_std(socket) {
+    let listener = match Accepting::new(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot accept connections"),
     };
-    let local = listener.local_addr().unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+    let local = listener.address().unwrap_or(UnixPath::UNNAMED.into());
     let mut phases = state.context.life.watch();
     let mut reserve = Reserve::hold();
     loop {
@@ -92,7 +90,7 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
             () = closing(&mut phases, &mut door) => break,
             accepted = listener.accept() => accepted,
         };
-        let (stream, address) = match accepted {
+        let (stream, caller) = match accepted {
             Ok(accepted) => accepted,
             Err(error) if descriptors::is_shortage(&error) => {
                 if turn_away(&listener, &mut reserve, &state).await == 0 {
@@ -106,31 +104,24 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
                 continue;
             }
         };
-        let Some(admitted) = admit(&state, address) else { continue };
+        let Some(admitted) = admit(&state, caller) else { continue };
         let permit = tokio::select! {
             biased;
             permit = Permit::take(&state.shared.permits, &state.context.limits) => permit,
             () = closing(&mut phases, &mut door) => Permit::take_anyway(&state.shared.permits),
         };
-        let peer = Peer::of_socket(&stream, address, local);
+        let peer = Peer::of_socket(&stream, caller, local);
         begin(stream, peer, (permit, admitted), &state);
     }
     // Connections in the kernel's queue are established, as far as their clients know.
-    let Ok(listener) = listener.into_std() else { return };
+    let Ok(listener) = listener.into_listening() else { return };
     for _ in 0..MAX_QUEUED {
-        let Ok((stream, address)) = listener.accept() else { return };
-        if let Some(admitted) = admit(&state, address)
-            && let Ok(stream) = registered(stream)
-        {
-            let peer = Peer::of_socket(&stream, address, local);
+        let Ok((stream, caller)) = listener.accept() else { return };
+        if let Some(admitted) = admit(&state, caller) {
+            let peer = Peer::of_socket(&stream, caller, local);
             begin(stream, peer, (Permit::take_anyway(&state.shared.permits), admitted), &state);
         }
     }
-}
-
-fn registered(stream: std::net::TcpStream) -> io::Result<TcpStream> {
-    stream.set_nonblocking(true)?;
-    TcpStream::from_std(stream)
 }
 
 async fn closing(phases: &mut watch::Receiver<Phase>, door: &mut Doorway) {
@@ -141,7 +132,7 @@ async fn closing(phases: &mut watch::Receiver<Phase>, door: &mut Doorway) {
 }
 
 /// Closes those that wait in the queue when there is no descriptor for them; says how many.
-async fn turn_away(listener: &TcpListener, reserve: &mut Reserve, state: &ListenerState) -> u64 {
+async fn turn_away(listener: &Accepting, reserve: &mut Reserve, state: &ListenerState) -> u64 {
     let count = reserve.turn_away(listener).await;
     state.shared.rejections.add(RejectReason::Descriptors, count);
     state.shared.pressure.on_shortage(count);
@@ -150,7 +141,7 @@ async fn turn_away(listener: &TcpListener, reserve: &mut Reserve, state: &Listen
 
 /// Counts a connection for its client; `None` when it is to be closed, as the client has too many
 /// or memory is nearly used up.
-fn admit(state: &ListenerState, address: SocketAddr) -> Option<Admitted> {
+fn admit(state: &ListenerState, caller: Caller) -> Option<Admitted> {
     if state.shared.pressure.refuses() {
         state.shared.rejections.add(RejectReason::Memory, 1);
         return None;
@@ -159,11 +150,11 @@ fn admit(state: &ListenerState, address: SocketAddr) -> Option<Admitted> {
     // Behind a proxy whose connections begin with the client's address, that is counted, once it is
     // known.
     let most = if limits.proxy_protocol.is_none() { limits.max_connections_per_client } else { None };
-    state.shared.clients.admit(address.ip(), most)
+    state.shared.clients.admit(Client::of(caller.address, caller.user), most)
 }
 
 /// Spawns the task of a connection.
-fn begin(stream: TcpStream, peer: Peer, held: (Permit, Admitted), state: &Arc<ListenerState>) {
+fn begin(stream: Socket, peer: Peer, held: (Permit, Admitted), state: &Arc<ListenerState>) {
     state.shared.accepted.fetch_add(1, Ordering::Relaxed);
     let tls = state.shared.tls.load_full();
     if tls.is_none() && state.context.limits.load().proxy_protocol.is_none() {
@@ -189,6 +180,6 @@ fn opened_one(
 ) -> Option<Pin<Box<impl Future<Output = ()> + Send + use<>>>> {
     let limits = state.context.limits.load();
     let most = if limits.proxy_protocol.is_some() { limits.max_connections_per_client } else { None };
-    let admitted = state.shared.clients.admit(peer.address.ip(), most)?;
+    let admitted = state.shared.clients.admit(Client::of(peer.address, peer.user), most)?;
     Some(Box::pin(serve::serve(stream, peer, &state.context, (held, admitted))))
 }

@@ -1,4 +1,5 @@
-//! How many connections each client has open at a listener, by its address.
+//! How many connections each client has open at a listener, by its address; at a Unix socket, by
+//! its user.
 //!
 //! An IPv6 client is its /64: the owner of one address has all of them. Only addresses with open
 //! connections are stored, so the listener's own limit bounds memory. A connection costs one short
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use plimsoll::address::Address;
 
 /// The clients of a listener that have connections open.
 #[derive(Debug, Default)]
@@ -19,11 +21,21 @@ pub(crate) struct Clients {
     refused: AtomicU64,
 }
 
+/// A client, as far as it cannot choose itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Client {
+pub(crate) enum Client {
     V4(u32),
     /// The first half of the address.
     V6(u64),
+    /// The user of a client at a Unix socket, as far as the kernel says it.
+    User(Option<u32>),
+}
+
+impl Client {
+    /// The client at `address`; `user` is its user at a Unix socket.
+    pub(crate) fn of(address: Address, user: Option<u32>) -> Self {
+        address.ip().map_or(Self::User(user), Self::from)
+    }
 }
 
 impl From<IpAddr> for Client {
@@ -36,11 +48,10 @@ impl From<IpAddr> for Client {
 }
 
 impl Clients {
-    /// Counts a connection from `address`, or refuses it when `most` are open already. Without a
+    /// Counts a connection of `client`, or refuses it when `most` are open already. Without a
     /// limit nothing is counted: a limit that is set later applies to later connections.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, most: Option<NonZeroUsize>) -> Option<Admitted> {
+    pub(crate) fn admit(self: &Arc<Self>, client: Client, most: Option<NonZeroUsize>) -> Option<Admitted> {
         let Some(most) = most else { return Some(Admitted(None)) };
-        let client = Client::from(address);
         {
             let mut open = self.open.lock();
             let count = open.entry(client).or_default();
@@ -83,8 +94,8 @@ mod tests {
 
     const TWO: Option<NonZeroUsize> = NonZeroUsize::new(2);
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
+    fn ip(text: &str) -> Client {
+        text.parse::<IpAddr>().unwrap().into()
     }
 
     #[test]
@@ -101,11 +112,19 @@ mod tests {
 
     #[test]
     fn an_ipv6_client_is_its_network_and_a_mapped_one_its_ipv4_address() {
-        let same = |a: &str, b: &str| Client::from(ip(a)) == Client::from(ip(b));
+        let same = |a: &str, b: &str| ip(a) == ip(b);
         assert!(same("2001:db8:0:1::1", "2001:db8:0:1:ffff::2"));
         assert!(!same("2001:db8:0:1::1", "2001:db8:0:2::1"));
         assert!(same("::ffff:10.0.0.1", "10.0.0.1"));
         assert!(!same("10.0.0.1", "10.0.0.2"));
+    }
+
+    #[test]
+    fn client_of_a_unix_socket_is_its_user() {
+        let unix = |user| Client::of("unix:/run/a.sock".parse().unwrap(), user);
+        assert_eq!(unix(Some(7)), Client::of("unix:@b".parse().unwrap(), Some(7)));
+        assert!(unix(Some(7)) != unix(Some(8)) && unix(None) != unix(Some(0)));
+        assert_eq!(Client::of("10.0.0.1:80".parse().unwrap(), None), ip("10.0.0.1"));
     }
 
     #[test]

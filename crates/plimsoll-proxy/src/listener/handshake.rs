@@ -8,11 +8,10 @@
 use std::io;
 use std::sync::Arc;
 
-use plimsoll::stream::Stream;
+use plimsoll::stream::{Socket, Stream};
 use plimsoll::tls::{HTTP2, ServerTls, names};
 use rustls::{InvalidMessage, PeerMisbehaved, ProtocolVersion, ServerConnection};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::counts::Label as _;
@@ -34,14 +33,14 @@ const PLAIN_HEAD: usize = 8192;
 /// Turns an accepted connection into one for requests, and identifies its client; `None` if that
 /// fails. `peer` is the client as the socket knows it.
 pub(crate) async fn open(
-    tcp: TcpStream,
+    socket: Socket,
     peer: Peer,
     tls: Option<Arc<ServerTls>>,
     listener: Arc<ListenerState>,
 ) -> Option<(Stream, Peer)> {
     let limits = listener.context.limits.load_full();
     let address = peer.address;
-    let result = tokio::time::timeout(limits.header_read_timeout, shake(tcp, peer, &limits, tls, &listener)).await;
+    let result = tokio::time::timeout(limits.header_read_timeout, shake(socket, peer, &limits, tls, &listener)).await;
     let (failure, cause) = match result {
         Ok(Ok(opened)) => return Some(opened),
         Ok(Err(failed)) => failed,
@@ -57,17 +56,17 @@ pub(crate) async fn open(
 type Failed = (Failure, Option<Box<dyn std::error::Error + Send + Sync>>);
 
 async fn shake(
-    mut tcp: TcpStream,
+    mut socket: Socket,
     mut peer: Peer,
     limits: &Limits,
     tls: Option<Arc<ServerTls>>,
     listener: &ListenerState,
 ) -> Result<(Stream, Peer), Failed> {
     if let Some(version) = limits.proxy_protocol {
-        if !limits.forwarding.trusts(peer.address.ip()) {
+        if !limits.forwarding.trusts_peer(&peer) {
             return Err((Failure::Untrusted, None));
         }
-        let said = proxy_protocol::read(&mut tcp, version).await;
+        let said = proxy_protocol::read(&mut socket, version).await;
         match said.map_err(|error| (error.failure(), Some(error.into())))? {
             Some(addresses) => peer.is_for(addresses),
             // The proxy's own connection, such as a check, or a client unknown to it. The trust in
@@ -75,14 +74,14 @@ async fn shake(
             None => peer.is_unnamed = true,
         }
     }
-    let Some(tls) = tls else { return Ok((Stream::Tcp(tcp), peer)) };
-    if is_plain_http(&tcp).await.map_err(closed)? {
+    let Some(tls) = tls else { return Ok((socket.into(), peer)) };
+    if is_plain_http(&socket).await.map_err(closed)? {
         // Whether it arrives is the client's concern.
-        let _ = refuse_plain_http(&mut tcp).await;
+        let _ = refuse_plain_http(&mut socket).await;
         return Err((Failure::PlainHttp, None));
     }
     let handshakes = &listener.shared.handshakes;
-    let agreed = TlsAcceptor::from(Arc::clone(tls.rustls())).accept(tcp);
+    let agreed = TlsAcceptor::from(Arc::clone(tls.rustls())).accept(socket);
     let stream = InTurn::new(&listener.turns, &handshakes.steps, agreed).await.map_err(tls_failed)?;
     let connection = stream.get_ref().1;
     handshakes.done.count(Session::of(connection));
@@ -124,16 +123,16 @@ fn what_tls_says(connection: &ServerConnection) -> Tls {
 
 /// Whether the first byte is one of a request in plain HTTP: all methods begin with a capital
 /// letter, no record of TLS does.
-async fn is_plain_http(tcp: &TcpStream) -> io::Result<bool> {
+async fn is_plain_http(socket: &Socket) -> io::Result<bool> {
     let mut first = [0];
-    let seen = tcp.peek(&mut first).await?;
+    let seen = socket.peek(&mut first).await?;
     Ok(seen > 0 && first[0].is_ascii_uppercase())
 }
 
-async fn refuse_plain_http(tcp: &mut TcpStream) -> io::Result<()> {
-    let _ = tcp.try_read(&mut vec![0; PLAIN_HEAD])?;
-    tcp.write_all(USE_HTTPS).await?;
-    tcp.shutdown().await
+async fn refuse_plain_http(socket: &mut Socket) -> io::Result<()> {
+    let _ = socket.try_read(&mut vec![0; PLAIN_HEAD])?;
+    socket.write_all(USE_HTTPS).await?;
+    socket.shutdown().await
 }
 
 #[cfg(test)]

@@ -8,13 +8,15 @@
 use std::io;
 use std::net::SocketAddr;
 
+use plimsoll::address::Address;
+use plimsoll::stream::Socket;
 use plimsoll_wire::proxy_protocol::{Addresses, Malformed, Parsed, Version, parse};
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 
 use crate::config::ProxyProtocol;
 use crate::listener::handshakes::Failure;
 use crate::peer::Peer;
+use crate::sockets::Caller;
 
 /// How far a look goes: every header of version 1, and of version 2 nearly every one.
 const LOOK: usize = 256;
@@ -43,12 +45,12 @@ impl Unread {
 }
 
 /// Reads a header. `None` when the connection is the sender's own.
-pub(crate) async fn read(tcp: &mut TcpStream, accepted: ProxyProtocol) -> Result<Option<Addresses>, Unread> {
+pub(crate) async fn read(socket: &mut Socket, accepted: ProxyProtocol) -> Result<Option<Addresses>, Unread> {
     let mut header = Vec::new();
     loop {
         let known = header.len();
         header.resize(known + LOOK, 0);
-        let seen = tcp.peek(&mut header[known..]).await?;
+        let seen = socket.peek(&mut header[known..]).await?;
         if seen == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
@@ -57,7 +59,7 @@ pub(crate) async fn read(tcp: &mut TcpStream, accepted: ProxyProtocol) -> Result
             Parsed::Partial => known + seen,
             Parsed::Whole { length, .. } => length,
         };
-        tcp.read_exact(&mut header[known..end]).await?;
+        socket.read_exact(&mut header[known..end]).await?;
         header.truncate(end);
         if let Parsed::Whole { version, addresses, .. } = parsed {
             return if takes(accepted, version) { Ok(addresses) } else { Err(Unread::OtherVersion) };
@@ -74,40 +76,49 @@ fn takes(accepted: ProxyProtocol, version: Version) -> bool {
 }
 
 impl Peer {
-    /// The socket's other end, at `address`; its listener is at `bound`.
-    pub(crate) fn of_socket(tcp: &TcpStream, address: SocketAddr, bound: SocketAddr) -> Self {
-        // Only a listener at all addresses has to ask at which of them a client came. A socket that
-        // is broken already has no address, and will say so when it is read.
-        let local = if bound.ip().is_unspecified() { tcp.local_addr().unwrap_or(bound) } else { bound };
-        Self { address: canonical(address), local: canonical(local), tls: None, is_unnamed: false }
+    /// The socket's other end; its listener is at `bound`.
+    pub(crate) fn of_socket(socket: &Socket, caller: Caller, bound: Address) -> Self {
+        let local = match (socket, bound) {
+            // Only a listener at all addresses has to ask at which of them a client came. A socket
+            // that is broken already has no address, and will say so when it is read.
+            (Socket::Tcp(tcp), Address::Inet(at)) if at.ip().is_unspecified() => {
+                tcp.local_addr().map_or(bound, Into::into)
+            }
+            _ => bound,
+        };
+        let Caller { address, user } = caller;
+        Self { address: canonical(address), local: canonical(local), user, tls: None, is_unnamed: false }
     }
 
     /// The connection is passed on for these.
     pub(crate) fn is_for(&mut self, addresses: Addresses) {
-        self.address = canonical(addresses.source);
-        self.local = canonical(addresses.destination);
+        self.address = canonical(addresses.source.into());
+        self.local = canonical(addresses.destination.into());
     }
 }
 
 /// A client of IPv4 looks like one of IPv6 to a socket for both, and is known by its own address
 /// here.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+fn canonical(address: Address) -> Address {
+    match address {
+        Address::Inet(address) => SocketAddr::new(address.ip().to_canonical(), address.port()).into(),
+        unix @ Address::Unix(_) => unix,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use plimsoll_wire::proxy_protocol::encode;
     use tokio::io::AsyncWriteExt as _;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
 
     use super::*;
 
-    async fn pair() -> (TcpStream, TcpStream) {
+    async fn pair() -> (TcpStream, Socket) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.set_nodelay(true).unwrap();
-        (client, listener.accept().await.unwrap().0)
+        (client, listener.accept().await.unwrap().0.into())
     }
 
     fn addresses() -> Addresses {
@@ -117,12 +128,13 @@ mod tests {
     #[tokio::test]
     async fn local_address_is_asked_for_at_wildcard_listeners_only() {
         let (_client, server) = pair().await;
-        let (client, local) = (server.peer_addr().unwrap(), server.local_addr().unwrap());
+        let Socket::Tcp(tcp) = &server else { panic!("it is TCP") };
+        let (client, local) = (Address::from(tcp.peer_addr().unwrap()), tcp.local_addr().unwrap().into());
         let elsewhere = "192.0.2.1:80".parse().unwrap();
         for (bound, expected) in
             [("0.0.0.0:80".parse().unwrap(), local), ("[::]:80".parse().unwrap(), local), (elsewhere, elsewhere)]
         {
-            let peer = Peer::of_socket(&server, client, bound);
+            let peer = Peer::of_socket(&server, Caller { address: client, user: None }, bound);
             assert_eq!((peer.address, peer.local), (client, expected), "{bound}");
         }
     }
@@ -148,6 +160,15 @@ mod tests {
                 assert_eq!(&rest, b"GET / HTTP/1.1\r\n");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn header_is_read_off_a_unix_socket_alike() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        client.write_all(&[&encode(Version::V2, Some(addresses()))[..], b"x"].concat()).await.unwrap();
+        let mut server = Socket::from(server);
+        assert_eq!(read(&mut server, ProxyProtocol::Any).await.unwrap(), Some(addresses()));
+        assert_eq!(server.read_u8().await.unwrap(), b'x');
     }
 
     #[tokio::test]

@@ -12,10 +12,10 @@ use std::task::Poll;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::TcpListener;
 
 use crate::config::{Backend, Cluster, Config};
 use crate::inbound;
+use crate::sockets::Accepting;
 
 /// Connections rejected in one go. The accept loop has other work in between.
 const MOST_AT_ONCE: usize = 64;
@@ -40,12 +40,12 @@ impl Reserve {
 
     /// Accepts connections that wait in the queue and closes them, by means of the descriptor in
     /// reserve; says how many.
-    pub(crate) async fn turn_away(&mut self, listener: &TcpListener) -> u64 {
+    pub(crate) async fn turn_away(&mut self, listener: &Accepting) -> u64 {
         let mut count = 0;
         for _ in 0..MOST_AT_ONCE {
             drop(self.0.take());
-            let accepted = poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await;
-            let was_turned_away = matches!(accepted, Poll::Ready(Ok(_)));
+            let accepted = poll_fn(|cx| Poll::Ready(listener.poll_reject(cx))).await;
+            let was_turned_away = matches!(accepted, Poll::Ready(Ok(())));
             drop(accepted);
             *self = Self::hold();
             // Another thread may have taken the released descriptor.
@@ -134,7 +134,7 @@ impl Need {
 /// The most connections to the backends of a cluster: one for each active request, the idle ones of
 /// each thread, and one for checks. No bound where backends come from a source or from names.
 fn to_backends(cluster: &Cluster, threads: u64) -> u64 {
-    let is_name = |backend: &Backend| backend.address.socket_address().is_none();
+    let is_name = |backend: &Backend| backend.address.known().is_none();
     if cluster.discovery.is_some() || cluster.backends.iter().any(is_name) {
         return u64::MAX;
     }
@@ -159,7 +159,7 @@ pub(crate) fn limit() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncReadExt as _;
-    use tokio::net::TcpStream;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -167,6 +167,7 @@ mod tests {
     async fn reserve_is_held_again_after_queued_connections_are_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let listener = Accepting::Tcp(listener);
         let mut clients = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
         let mut reserve = Reserve::hold();
         let mut count = 0;
@@ -185,7 +186,7 @@ mod tests {
         async fn ready_to_accept(&self);
     }
 
-    impl ReadyToAccept for TcpListener {
+    impl ReadyToAccept for Accepting {
         /// Gives the runtime a turn, in which it accepts connections.
         async fn ready_to_accept(&self) {
             tokio::task::yield_now().await;

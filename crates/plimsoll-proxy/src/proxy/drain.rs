@@ -56,6 +56,7 @@ impl Proxy {
     pub async fn leave_to_successor(&self) {
         // The successor answers: this process is no lame duck to any client.
         self.end_probes();
+        self.running.lock().files().for_each(|file| file.set_own(false));
         self.life.advance(Phase::LameDuck);
         let _no_reload = self.changing.lock().await;
         let until = Instant::now() + self.config().drain().timeout;
@@ -72,6 +73,8 @@ impl Proxy {
     /// Closes listeners, then connections as soon as each has nothing to answer, all that are left `until` or a little later.
     async fn close(&self, until: Instant) {
         let until = until.max(Instant::now() + CLOSE_GRACE);
+        // Before the doors: a client finds no socket rather than one that is about to close.
+        self.remove_socket_files();
         let closed = self.close_doors();
         self.advance(Phase::Closing);
         let _ = timeout_at(until, closed).await;
@@ -83,6 +86,12 @@ impl Proxy {
         self.saver.flush(SAVE_GRACE).await;
         let fleet = std::mem::take(&mut self.running.lock().fleet);
         tokio::join!(self.access_log.flush(FLUSH_GRACE), self.traces.flush(FLUSH_GRACE), fleet.leave());
+    }
+
+    /// Removes the files of its Unix sockets, but for those that a successor or the system manager has.
+    /// A drain does so; an end without one has to.
+    pub fn remove_socket_files(&self) {
+        self.running.lock().listeners.values_mut().for_each(|listener| listener.file = None);
     }
 
     /// Ends the answers to probes, and closes their sockets.

@@ -1,7 +1,10 @@
 //! Why the proxy did not start, or did not take a config.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::{fmt, io};
+
+use plimsoll::address::{Address, UnixPath};
 
 use crate::config::ConfigError;
 
@@ -18,7 +21,7 @@ pub enum Error {
         /// The setting of the address, with its place in the file.
         place: String,
         /// The address.
-        address: SocketAddr,
+        address: Address,
         /// Why not.
         cause: io::Error,
     },
@@ -41,7 +44,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(error) => error.fmt(f),
-            Self::Listen { place, address, cause } => {
+            Self::Listen { place, address: Address::Unix(path), cause } => {
+                write!(f, "{place}: cannot listen at {path}: {cause}\n    help: {}", unix_help(*path, cause))
+            }
+            Self::Listen { place, address: Address::Inet(address), cause } => {
                 let port = address.port();
                 let help = match cause.kind() {
                     io::ErrorKind::AddrInUse => format!(
@@ -90,6 +96,29 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The fix for a Unix socket that cannot be listened at.
+fn unix_help(path: UnixPath, cause: &io::Error) -> String {
+    let folder = Path::new(path.as_str()).parent().unwrap_or(Path::new("/")).display();
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => {
+            "stop that process (ss -xlp names it), upgrade it (plimsoll upgrade), or choose another path".to_owned()
+        }
+        io::ErrorKind::AlreadyExists => "choose another path, or remove that file".to_owned(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            format!("make the folder {folder}: RuntimeDirectory= in systemd, or mkdir")
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            format!(
+                "let the user of this process write to {folder} (RuntimeDirectory= in systemd), or choose another folder"
+            )
+        }
+        _ if cause.raw_os_error() == Some(EMFILE) => {
+            "raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)".to_owned()
+        }
+        _ => "choose another path".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,15 +132,31 @@ mod tests {
             (io::ErrorKind::AddrNotAvailable, "an address of this machine"),
             (io::ErrorKind::Unsupported, "choose another address"),
         ] {
-            let address = SocketAddr::from(([127, 0, 0, 1], 80));
+            let address = ([127, 0, 0, 1], 80).into();
             let text = Error::Listen { place: place.clone(), address, cause: kind.into() }.to_string();
             let (problem, advice) = text.split_once("\n    help: ").expect("help");
             assert!(problem.starts_with(&format!("{place}: cannot listen at 127.0.0.1:80: ")), "{text}");
             assert!(advice.contains(help), "{text}");
         }
         let cause = io::Error::from_raw_os_error(EMFILE);
-        let error = Error::Listen { place, address: SocketAddr::from(([127, 0, 0, 1], 80)), cause };
+        let error = Error::Listen { place, address: ([127, 0, 0, 1], 80).into(), cause };
         assert!(error.to_string().contains("help: raise the limit of open files"), "{error}");
+    }
+
+    #[test]
+    fn listen_error_of_a_unix_socket_names_the_folder_and_the_fix() {
+        let address: Address = "unix:/run/plimsoll/web.sock".parse().unwrap();
+        for (kind, help) in [
+            (io::ErrorKind::AddrInUse, "ss -xlp"),
+            (io::ErrorKind::AlreadyExists, "remove that file"),
+            (io::ErrorKind::NotFound, "make the folder /run/plimsoll"),
+            (io::ErrorKind::PermissionDenied, "write to /run/plimsoll"),
+            (io::ErrorKind::Unsupported, "choose another path"),
+        ] {
+            let text = Error::Listen { place: "a.toml:2:11".to_owned(), address, cause: kind.into() }.to_string();
+            assert!(text.starts_with("a.toml:2:11: cannot listen at unix:/run/plimsoll/web.sock: "), "{text}");
+            assert!(text.split_once("\n    help: ").unwrap().1.contains(help), "{text}");
+        }
     }
 
     #[test]

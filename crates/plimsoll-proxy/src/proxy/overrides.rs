@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use plimsoll::address::Address;
 use plimsoll::discover::{Endpoint, OverrideCommand, OverrideError};
 
 use super::Proxy;
@@ -13,7 +14,7 @@ pub struct OverrideOrder {
     /// The name of the cluster.
     pub cluster: String,
     /// The address of the backend.
-    pub backend: SocketAddr,
+    pub backend: Address,
     /// The change.
     pub command: OverrideCommand<Endpoint>,
     /// Its duration. `None`: until it is revoked.

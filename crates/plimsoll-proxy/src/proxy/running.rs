@@ -1,11 +1,12 @@
 //! What runs now: clusters, which all threads share, and listeners.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use plimsoll::address::Address;
 use plimsoll::client::{Cluster, OverrideView};
 use plimsoll::discover::{Endpoint, MAX_OVERRIDES};
 use tokio::sync::oneshot;
@@ -28,7 +29,7 @@ use crate::mirror::Mirrors;
 use crate::phase::Life;
 use crate::pressure::Pressure;
 use crate::probes::{Answers, Behind};
-use crate::sockets::{self, Bound};
+use crate::sockets::{self, Bound, Listening, SocketFile};
 use crate::split::Splits;
 use crate::state::{SavedList, SavedOverrides, Target};
 use crate::trace::Traces;
@@ -54,7 +55,7 @@ pub(super) struct Running {
     pub(super) splits: Splits,
     pub(super) mirrors: Mirrors,
     /// By the address in the config, whose port may be 0.
-    pub(super) listeners: HashMap<SocketAddr, RunningListener>,
+    pub(super) listeners: HashMap<Address, RunningListener>,
     /// Removed, with connections that have not ended yet.
     leaving: Vec<Arc<Shared>>,
     /// Answers that may be given again in place of errors.
@@ -66,12 +67,14 @@ pub(super) struct Running {
 /// A listener, on all threads.
 pub(super) struct RunningListener {
     pub(super) name: String,
-    pub(super) bound: SocketAddr,
+    pub(super) bound: Address,
     pub(super) shared: Arc<Shared>,
     /// What its requests wait at, if they are batch work.
     pub(super) batch: Option<Arc<ListenerBatch>>,
     /// Copies of what the threads accept from, for a successor of this process.
-    pub(super) sockets: Vec<TcpListener>,
+    pub(super) sockets: Vec<Listening>,
+    /// The file of its Unix socket.
+    pub(super) file: Option<SocketFile>,
     /// Its answers to probes; `None` where there are none.
     pub(super) answers: Option<Arc<Answers>>,
 }
@@ -104,7 +107,7 @@ impl Running {
         bound: NewSockets,
         saved: SavedLists,
         overrides: SavedOverrides,
-    ) -> HashMap<SocketAddr, Vec<TcpListener>> {
+    ) -> HashMap<Address, Vec<Listening>> {
         // Before the sources that keep it up to date.
         *self.names.lock() = std::mem::take(&mut resolved.names);
         self.update_clusters(&config, resolved, saved, overrides);
@@ -193,10 +196,10 @@ impl Running {
     fn update_listeners(
         &mut self,
         config: &Config,
-        mut bound: HashMap<SocketAddr, Bound>,
-    ) -> HashMap<SocketAddr, Vec<TcpListener>> {
+        mut bound: HashMap<Address, Bound>,
+    ) -> HashMap<Address, Vec<Listening>> {
         self.leaving.retain(|shared| shared.connections() > 0);
-        let stays = |address: &SocketAddr| config.listeners().iter().any(|listener| listener.address == *address);
+        let stays = |address: &Address| config.listeners().iter().any(|listener| listener.address == *address);
         // Their copies of the sockets are closed here, so that the threads close what is left.
         let removed = self.listeners.extract_if(|address, _| !stays(address));
         for (_, listener) in removed {
@@ -209,14 +212,15 @@ impl Running {
                 running.name.clone_from(&listener.name);
                 continue;
             }
-            let Bound { sockets, copies: given } =
+            let Bound { sockets, copies: given, file } =
                 bound.remove(&listener.address).expect("what is not running yet was bound before");
             let running = RunningListener {
                 name: listener.name.clone(),
-                bound: sockets[0].local_addr().unwrap_or(listener.address),
+                bound: sockets[0].address().unwrap_or(listener.address),
                 shared: Arc::new(Shared::new(Arc::clone(&self.pressure))),
                 batch: None,
                 sockets,
+                file,
                 answers: None,
             };
             self.listeners.insert(listener.address, running);
@@ -224,6 +228,9 @@ impl Running {
         }
         for listener in config.listeners() {
             let running = self.listeners.get_mut(&listener.address).expect("each of the config is there by now");
+            if let Some(file) = &running.file {
+                file.set_mode(listener.mode());
+            }
             running.shared.set_tls(config.server_tls(&listener.name).map(Arc::as_ref));
             let leads_to = config.routes_of(&listener.name).flat_map(|route| route.clusters());
             let leads_to = leads_to.filter_map(|name| self.clusters.get(name));
@@ -235,15 +242,17 @@ impl Running {
     }
 
     /// Answers to probes that stay keep their leases, with other keys as well.
-    fn update_probes(&mut self, config: &Config, mut bound: HashMap<SocketAddr, UdpSocket>) {
+    fn update_probes(&mut self, config: &Config, mut bound: HashMap<Address, UdpSocket>) {
         for listener in config.listeners() {
             let Some(running) = self.listeners.get_mut(&listener.address) else { continue };
             match (config.probe_keys(&listener.name), &running.answers) {
                 (None, _) => running.answers = None,
                 (Some(keyring), Some(answers)) => answers.set_keyring(keyring.clone()),
                 (Some(keyring), None) => {
-                    let Some(socket) = bound.remove(&listener.address) else { continue };
-                    running.answers = Some(Answers::new(socket, running.bound, keyring.clone(), &self.life));
+                    let (Some(socket), Some(at)) = (bound.remove(&listener.address), running.bound.inet()) else {
+                        continue;
+                    };
+                    running.answers = Some(Answers::new(socket, at, keyring.clone(), &self.life));
                 }
             }
             if let Some(answers) = &running.answers {
@@ -259,7 +268,19 @@ impl Running {
             let (place, address) = (format!("listener {:?}", listener.name), *address);
             listening.map_err(|cause| Error::Listen { place, address, cause })?;
         }
+        // From now on this process serves: the files are its own, with the mode of its config.
+        for listener in self.config.listeners() {
+            if let Some(file) = self.listeners.get(&listener.address).and_then(|running| running.file.as_ref()) {
+                file.set_own(true);
+                file.set_mode(listener.mode());
+            }
+        }
         Ok(())
+    }
+
+    /// The files of Unix sockets that this process, or its predecessor, made.
+    pub(super) fn files(&self) -> impl Iterator<Item = &SocketFile> {
+        self.listeners.values().filter_map(|listener| listener.file.as_ref())
     }
 
     /// Connections of clients, at listeners that were removed as well.
@@ -278,7 +299,7 @@ impl Running {
     pub(super) fn serve(
         &self,
         worker: &Worker,
-        sockets: &mut HashMap<SocketAddr, Vec<TcpListener>>,
+        sockets: &mut HashMap<Address, Vec<Listening>>,
         workers_left: usize,
         access_log: &AccessLog,
         traces: &Traces,

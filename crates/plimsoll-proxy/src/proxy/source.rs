@@ -81,8 +81,9 @@ impl Source {
         let list = if let Some(server) = resolver { list.at(server) } else { list };
         let list = list.on_found(move |name, found| {
             let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-            let answers =
-                found.each_ref().map(|answer| answer.iter().map(|address| (address.ip(), 0).into()).collect());
+            let answers = found
+                .each_ref()
+                .map(|answer| answer.iter().filter_map(|found| Some((found.ip()?, 0).into())).collect());
             names.lock().insert((host.to_owned(), resolver), answers);
         });
         Some(match &self.incomplete {

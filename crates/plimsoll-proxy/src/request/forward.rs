@@ -1,11 +1,11 @@
 //! One request: its route, its way to a backend, and the answer's way back.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::header::{EXPECT, HOST, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
+use plimsoll::address::Address;
 use plimsoll::client::{self, Informational, Tracer, Upgraded};
 use plimsoll_core::{Criticality, Rejection};
 use plimsoll_http1::Fault;
@@ -420,7 +420,7 @@ fn refuse(
 fn unserved(
     connection: &Connection,
     case: &mut Case,
-    (kind, reason, backend): (Kind, Reason, Option<SocketAddr>),
+    (kind, reason, backend): (Kind, Reason, Option<Address>),
     mut answer: Response<ResponseBody>,
 ) -> Response<ResponseBody> {
     let end = End { kind, status: Some(answer.status()), reason: Some(reason), backend };

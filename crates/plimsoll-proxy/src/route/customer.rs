@@ -76,9 +76,10 @@ pub(crate) struct CustomerFacts<'r> {
 }
 
 impl CustomerFacts<'_> {
-    /// The client's address: behind a trusted proxy the one that the proxy names.
-    fn address(&self) -> IpAddr {
-        self.marks.client(self.forwarding, self.headers).unwrap_or_else(|| self.peer.address.ip())
+    /// The client's address: behind a trusted proxy the one that the proxy names. `None` at a Unix
+    /// socket without such a proxy.
+    fn address(&self) -> Option<IpAddr> {
+        self.marks.client(self.forwarding, self.headers).or_else(|| self.peer.address.ip())
     }
 }
 
@@ -92,7 +93,7 @@ pub(super) fn find(
         let found = match source {
             CustomerSource::Header(name) => only(facts.headers, name)?.cloned().map(Customer::Field),
             CustomerSource::Key(name) => only(facts.headers, name)?.filter(|key| !key.is_empty()).map(of_key),
-            CustomerSource::Address => Some(of_address(facts.address())),
+            CustomerSource::Address => facts.address().map(of_address),
             CustomerSource::Certificate => facts.peer.client_names().first().map(|name| Customer::Text(name.clone())),
             CustomerSource::Host => of_host(facts.host),
             CustomerSource::PathSegment(number) => segment(path, number.get()).map(|name| Customer::Text(name.into())),
@@ -159,7 +160,7 @@ mod tests {
         let config = Config::parse("test", text).unwrap();
         let listener: &config::Listener = &config.listeners()[0];
         let (address, local) = (format!("{address}:9").parse().unwrap(), "127.0.0.1:80".parse().unwrap());
-        let peer = Peer { address, local, tls: None, is_unnamed: false };
+        let peer = Peer { address, local, user: None, tls: None, is_unnamed: false };
         Case { peer, rules: Rules::from(listener), headers: HeaderMap::new(), host: "" }
     }
 

@@ -211,7 +211,7 @@ impl Target {
 
     /// The key of a request as it came, where one is read. Boxed, because few are, and the future of
     /// every request would hold it.
-    pub(crate) fn keyed<B>(&self, request: &Request<B>, client: impl Fn() -> IpAddr) -> Option<Box<Keyed>> {
+    pub(crate) fn keyed<B>(&self, request: &Request<B>, client: impl Fn() -> Option<IpAddr>) -> Option<Box<Keyed>> {
         self.keys.as_ref().map(|keys| Box::new(keys.of(request, client)))
     }
 
@@ -243,8 +243,11 @@ impl Target {
         if let Some(host) = &self.host_rewrite {
             host.apply(request);
         }
-        if self.tells_address {
-            let address = client::ClientAddress { source: peer.address, destination: peer.local };
+        // A client at a Unix socket has no address to tell: the header says that it is unknown.
+        if self.tells_address
+            && let (Some(source), Some(destination)) = (peer.address.inet(), peer.local.inet())
+        {
+            let address = client::ClientAddress { source, destination };
             request.extensions_mut().insert(address);
         }
     }

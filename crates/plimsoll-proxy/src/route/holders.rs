@@ -10,7 +10,7 @@
 //! another's.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::LazyLock;
 
 use plimsoll_core::slots::Holder;
@@ -24,6 +24,8 @@ static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 #[derive(Hash)]
 enum Key<'a> {
     Address(IpAddr),
+    /// The user of a client at a Unix socket.
+    User(Option<u32>),
     Certificate(&'a str),
     Customer(&'a [u8]),
 }
@@ -36,7 +38,7 @@ fn holder(key: &Key<'_>) -> Holder {
 pub(crate) fn of_peer(peer: &Peer) -> Holder {
     match peer.client_names().first() {
         Some(name) => holder(&Key::Certificate(name)),
-        None => of_address(peer.address.ip()),
+        None => peer.address.ip().map_or_else(|| holder(&Key::User(peer.user)), of_address),
     }
 }
 
@@ -48,6 +50,16 @@ pub(crate) fn of_address(address: IpAddr) -> Holder {
 /// A customer.
 pub(crate) fn of_customer(name: &[u8]) -> Holder {
     holder(&Key::Customer(name))
+}
+
+/// The part of a client's address that it cannot choose, as bytes of an IPv6 address. Users of Unix
+/// sockets have addresses of `100::/64`, which no packet has (RFC 6666).
+pub(crate) fn octets_of_peer(peer: &Peer) -> [u8; 16] {
+    let of_user = || {
+        let user = peer.user.map_or(u64::MAX, u64::from);
+        Ipv6Addr::from((0x0100_u128 << 112) | u128::from(user)).octets()
+    };
+    peer.address.ip().map_or_else(of_user, octets_of)
 }
 
 /// The part of an address that a client cannot choose, as bytes of an IPv6 address.
@@ -66,6 +78,7 @@ mod tests {
         let peer = Peer {
             address: format!("{address}:9").parse().unwrap(),
             local: "127.0.0.1:80".parse().unwrap(),
+            user: None,
             tls: None,
             is_unnamed: false,
         };
@@ -78,6 +91,17 @@ mod tests {
         assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
         assert_eq!(of("[2001:db8::1]"), of("[2001:db8::2:3:4:5]"));
         assert_ne!(of("[2001:db8::1]"), of("[2001:db8:0:1::1]"));
+    }
+
+    #[test]
+    fn client_of_a_unix_socket_is_its_user() {
+        let address = plimsoll::address::UnixPath::UNNAMED.into();
+        let peer = |user| Peer { address, local: address, user, tls: None, is_unnamed: false };
+        assert_eq!(of_peer(&peer(Some(1000))), of_peer(&peer(Some(1000))));
+        assert_ne!(of_peer(&peer(Some(1000))), of_peer(&peer(Some(1001))));
+        assert_ne!(of_peer(&peer(None)), of_peer(&peer(Some(0))));
+        assert_ne!(octets_of_peer(&peer(Some(1000))), octets_of_peer(&peer(Some(1001))));
+        assert_eq!(Ipv6Addr::from(octets_of_peer(&peer(Some(7)))).to_string(), "100::7");
     }
 
     #[test]

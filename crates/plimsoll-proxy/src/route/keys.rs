@@ -52,12 +52,12 @@ impl Keys {
     }
 
     /// The key of a request as it came from this client.
-    pub(crate) fn of<B>(&self, request: &Request<B>, client: impl Fn() -> IpAddr) -> Keyed {
+    pub(crate) fn of<B>(&self, request: &Request<B>, client: impl Fn() -> Option<IpAddr>) -> Keyed {
         let headers = request.headers();
         let key = self.sources.iter().find_map(|source| match source {
             KeySource::Header(name) => headers.get(name).and_then(|value| key_of(value.as_bytes())),
             KeySource::Cookie(name) => cookie(headers, name).and_then(key_of),
-            KeySource::Address => Some(key_of_address(client())),
+            KeySource::Address => client().map(key_of_address),
             KeySource::Path => Some(HashKey::of(request.uri().path().as_bytes())),
         });
         let Some(sticky) = self.sticky.as_ref().filter(|_| key.is_none()) else {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn of(keys: &Keys, fields: &[(&'static str, &'static str)]) -> Keyed {
-        keys.of(&request(fields), || Ipv4Addr::new(192, 0, 2, 1).into())
+        keys.of(&request(fields), || Some(Ipv4Addr::new(192, 0, 2, 1).into()))
     }
 
     /// The fields that a response with these gets.
@@ -192,12 +192,14 @@ mod tests {
     #[test]
     fn address_counts_without_the_part_that_a_client_chooses() {
         let key = |address: &str| {
-            keys(&[KeySource::Address], false).of(&request(&[]), || address.parse().unwrap()).key.unwrap()
+            keys(&[KeySource::Address], false).of(&request(&[]), || Some(address.parse().unwrap())).key.unwrap()
         };
         assert_eq!(key("192.0.2.1"), key("::ffff:192.0.2.1"));
         assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
         assert_eq!(key("2001:db8::1"), key("2001:db8::2:3:4:5"));
         assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+        let unix = keys(&[KeySource::Address, KeySource::Path], false).of(&request(&[]), || None);
+        assert_eq!(unix.key, Some(HashKey::of(b"/a/b")), "a client at a Unix socket has no address");
     }
 
     #[test]

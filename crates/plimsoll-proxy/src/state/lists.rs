@@ -10,10 +10,10 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use plimsoll::address::Address;
 use plimsoll::discover::{Endpoint, Readiness};
 use plimsoll_core::{Speed, Weight};
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,8 @@ struct Head {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Backend {
-    address: SocketAddr,
+    #[serde(with = "super::address_text")]
+    address: Address,
     /// Exact for up to 15 digits.
     weight: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
 
     fn endpoints() -> Vec<Endpoint> {
-        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let address = |text: &str| text.parse::<Address>().unwrap();
         let full = Endpoint {
             authority: Some("web.internal:8080".parse().unwrap()),
             ..Endpoint::new(address("10.0.0.1:8080"))
@@ -267,7 +268,7 @@ mod tests {
             assert!(read(&text).contains(problem), "{text}: {}", read(&text));
         }
         for (backend, problem) in [
-            (r#"{"address": "web:80", "weight": 1}"#, "invalid socket address"),
+            (r#"{"address": "web:80", "weight": 1}"#, "no IP address with a port"),
             (r#"{"address": "10.0.0.1:80", "weight": 0}"#, "backends[0]: 0 is no weight"),
             (r#"{"address": "10.0.0.1:80", "weight": 1, "authority": "a b"}"#, "backends[0]: \"a b\" is not the host"),
             (r#"{"address": "10.0.0.1:80", "weight": 1, "state": "up"}"#, "unknown variant `up`"),

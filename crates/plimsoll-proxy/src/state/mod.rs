@@ -11,6 +11,7 @@
 //!
 //! Where it is weak: a network file system without locks. The start fails there.
 
+mod address_text;
 mod lists;
 mod overrides;
 mod saver;

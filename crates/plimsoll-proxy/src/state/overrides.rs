@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use plimsoll::address::Address;
 use plimsoll::client::OverrideView;
 use plimsoll::discover::{Endpoint, OverrideChange};
 use plimsoll_core::{Speed, Weight};
@@ -49,7 +49,8 @@ struct Head {
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
     cluster: String,
-    address: SocketAddr,
+    #[serde(with = "super::address_text")]
+    address: Address,
     kind: Kind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     weight: Option<f64>,
@@ -79,7 +80,7 @@ pub struct SavedOverride {
     /// The name of the cluster.
     pub cluster: String,
     /// The address of the backend.
-    pub address: SocketAddr,
+    pub address: Address,
     /// The name of its kind.
     pub kind: &'static str,
     /// The weight that it sets.
@@ -138,7 +139,7 @@ pub fn saved_overrides(path: &Path) -> Result<Vec<SavedOverride>, String> {
 }
 
 /// A cluster, a backend, its change, and the end.
-type Entry = (String, SocketAddr, OverrideChange<Endpoint>, Option<SystemTime>);
+type Entry = (String, Address, OverrideChange<Endpoint>, Option<SystemTime>);
 
 fn load(path: &Path, now: SystemTime) -> Result<Vec<Entry>, String> {
     match read_file(&path.join(NAME), MAX_LENGTH).map_err(|error| error.to_string())? {
@@ -247,8 +248,8 @@ mod tests {
     use super::super::test_folder::TestFolder;
     use super::*;
 
-    fn address(port: u16) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, 1], port))
+    fn address(port: u16) -> Address {
+        Address::from(([10, 0, 0, 1], port))
     }
 
     fn every_kind() -> SavedOverrides {
@@ -301,7 +302,7 @@ mod tests {
         for (text, problem) in [
             ("{".to_owned(), "EOF"),
             (r#"{"version": 2}"#.to_owned(), "version 2 of the format"),
-            (entry(r#"{"cluster": "a", "address": "web:80", "kind": "drained"}"#), "invalid socket address"),
+            (entry(r#"{"cluster": "a", "address": "web:80", "kind": "drained"}"#), "no IP address with a port"),
             (entry(r#"{"cluster": "a", "address": "10.0.0.1:80", "kind": "up"}"#), "unknown variant `up`"),
             (entry(r#"{"cluster": "a", "address": "10.0.0.1:80", "kind": "weight"}"#), "[0]: the weight is missing"),
             (entry(r#"{"cluster": "a", "address": "10.0.0.1:80", "kind": "weight", "weight": 0}"#), "0 is no weight"),

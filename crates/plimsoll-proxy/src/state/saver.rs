@@ -258,7 +258,6 @@ struct Failure {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::net::SocketAddr;
 
     use plimsoll::client::ClusterConfig;
     use plimsoll::discover::{Answer, Discover, Endpoint, OverrideCommand};
@@ -286,7 +285,7 @@ mod tests {
     }
 
     fn list(ports: impl IntoIterator<Item = u16>) -> Vec<Endpoint> {
-        ports.into_iter().map(|port| SocketAddr::from(([10, 0, 0, 1], port)).into()).collect()
+        ports.into_iter().map(|port| ([10, 0, 0, 1], port).into()).collect()
     }
 
     fn targets(cluster: &Cluster, source: &str) -> BTreeMap<String, Target> {
@@ -388,7 +387,7 @@ mod tests {
         let predecessor = StateDir::open(&folder.0).unwrap();
         predecessor.writable().unwrap();
         saver.follow(open(&folder), BTreeMap::new(), vec![cluster.clone()]);
-        assert!(cluster.override_backend(([10, 0, 0, 1], 1).into(), OverrideCommand::Remove, None).is_ok());
+        assert!(cluster.override_backend(([10, 0, 0, 1], 1), OverrideCommand::Remove, None).is_ok());
         assert_eq!(saver.save_overrides().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         predecessor.release();
         let of_cluster = || overrides::read(&saver.dir().unwrap()).remove("web").unwrap_or_default();

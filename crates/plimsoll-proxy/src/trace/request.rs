@@ -5,11 +5,12 @@
 //! but for the user agent. Texts of the client are cut.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use plimsoll::address::{Address, UnixPath};
 use plimsoll::client::{AttemptSpan, AttemptStart, AttemptSummary, Tracer};
 use plimsoll_core::trace::{Recording, SpanId, TraceContext};
 use plimsoll_wire::headers::TRACESTATE;
@@ -86,7 +87,11 @@ impl RequestTrace {
             facts.text("server.address", Some(host));
             facts.maybe("server.port", port);
         }
-        facts.add("client.address", self.client.unwrap_or(entry.client.ip()).to_string());
+        let client = self.client.map_or(entry.client, |ip| (ip, 0).into());
+        facts.add(
+            "client.address",
+            if client.inet().is_some() { client.host().to_string() } else { client.to_string() },
+        );
         facts.peer(entry.client);
         facts.add("network.protocol.version", if entry.protocol == Version::HTTP_2 { "2" } else { "1.1" });
         facts.text("user_agent.original", entry.text(Text::UserAgent));
@@ -130,8 +135,8 @@ impl Tracer for RequestTrace {
         let mut facts = Facts(Vec::with_capacity(12));
         span.name = facts.method(attempt.method).to_owned();
         if let Some(backend) = attempt.backend {
-            facts.add("server.address", backend.ip().to_string());
-            facts.add("server.port", i64::from(backend.port()));
+            facts.add("server.address", backend.host().to_string());
+            facts.maybe("server.port", backend.port().map(i64::from));
             facts.peer(backend);
         }
         if attempt.resends > 0 {
@@ -185,9 +190,19 @@ impl Facts {
         self.maybe(key, cut.map(Cow::into_owned));
     }
 
-    fn peer(&mut self, address: SocketAddr) {
-        self.add("network.peer.address", address.ip().to_string());
-        self.add("network.peer.port", i64::from(address.port()));
+    fn peer(&mut self, address: Address) {
+        match address {
+            Address::Inet(address) => {
+                self.add("network.peer.address", address.ip().to_string());
+                self.add("network.peer.port", i64::from(address.port()));
+            }
+            Address::Unix(path) => {
+                self.add("network.transport", "unix");
+                if path != UnixPath::UNNAMED {
+                    self.add("network.peer.address", path.as_str());
+                }
+            }
+        }
     }
 
     /// Adds the method. Returns the name of a span of it: clients may invent methods without end.

@@ -193,7 +193,14 @@ pub async fn start(text: &str) -> Arc<Proxy> {
 }
 
 pub fn address_of(proxy: &Proxy, name: &str) -> SocketAddr {
-    proxy.listeners().into_iter().find(|listener| listener.name == name).expect("is there").address
+    proxy
+        .listeners()
+        .into_iter()
+        .find(|listener| listener.name == name)
+        .expect("is there")
+        .address
+        .inet()
+        .expect("has a port")
 }
 
 /// Requests that the proxy has at its backends.

@@ -4,7 +4,7 @@
 //! and each pool takes that over before its next request: a request reads one description from its begin to its end,
 //! without a lock.
 
-use std::net::SocketAddr;
+use crate::address::Address;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -43,12 +43,16 @@ pub(crate) enum Persistence {
     Closes = 2,
 }
 
+/// The host of a Unix socket without a name, as nginx and curl send it.
+const LOCALHOST: &str = "localhost";
+
 impl Backend {
     pub(crate) fn new(endpoint: impl Into<Arc<Endpoint>>) -> Self {
         let endpoint = endpoint.into();
         let label = endpoint.address.to_string();
-        let authority = endpoint.authority.clone().unwrap_or_else(|| {
-            label.parse().expect("a socket address reads as an authority: digits, dots, colons, brackets")
+        let authority = endpoint.authority.clone().unwrap_or_else(|| match endpoint.address {
+            Address::Inet(_) => label.parse().expect("digits, dots, colons and brackets read as an authority"),
+            Address::Unix(_) => Authority::from_static(LOCALHOST),
         });
         let host = HeaderValue::from_str(authority.as_str()).expect("an authority is visible ASCII");
         let persistence = Arc::new(AtomicU8::new(Persistence::Unknown as u8));
@@ -96,7 +100,7 @@ impl Backend {
 
     /// The address that it listens at.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> Address {
         self.endpoint.address
     }
 
@@ -140,7 +144,7 @@ mod tests {
             (&[false, true], Persistence::Keeps),
             (&[true, false], Persistence::Keeps),
         ] {
-            let backend = Backend::new(Endpoint::new(([127, 0, 0, 1], 80).into()));
+            let backend = Backend::new(Endpoint::new(([127, 0, 0, 1], 80)));
             responses.iter().for_each(|keep_alive| backend.note_keep_alive(*keep_alive));
             assert_eq!(backend.persistence(), want, "{responses:?}");
         }
@@ -149,9 +153,12 @@ mod tests {
     #[test]
     fn any_address_makes_an_authority() {
         for address in ["127.0.0.1:80", "[::1]:8080", "[2001:db8::1]:65535", "[fe80::1%3]:80"] {
-            let Ok(address) = address.parse() else { continue };
+            let Ok(address) = address.parse::<Address>() else { continue };
             let backend = Backend::new(Endpoint::new(address));
-            assert!(backend.host().as_bytes().ends_with(address.port().to_string().as_bytes()));
+            assert!(backend.host().as_bytes().ends_with(address.port().unwrap().to_string().as_bytes()));
         }
+        let unix: Address = "unix:/run/a.sock".parse().unwrap();
+        let backend = Backend::new(Endpoint::new(unix));
+        assert_eq!((backend.label(), backend.host()), ("unix:/run/a.sock", &HeaderValue::from_static("localhost")));
     }
 }

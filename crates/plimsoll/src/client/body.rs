@@ -4,8 +4,8 @@
 //! code and the load report of the trailers if there are any, and the connection goes back to the
 //! pool. Dropped earlier, the attempt counts as cancelled.
 
+use crate::address::Address;
 use std::future::Future as _;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -37,7 +37,7 @@ struct Inner {
     source: Source,
     /// `None` for a body that ends nothing.
     attempt: Option<Attempt>,
-    address: SocketAddr,
+    address: Address,
     /// Attempts that were made before that one.
     made_before: u32,
     is_grpc: bool,
@@ -78,7 +78,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    fn poll_frame(&mut self, cx: &mut Context<'_>, address: SocketAddr) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>, address: Address) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match self {
             Self::Empty => Poll::Ready(None),
             Self::Http1(incoming) => {
@@ -114,13 +114,7 @@ struct Idle {
 }
 
 impl ResponseBody {
-    pub(super) fn new(
-        source: Source,
-        attempt: Attempt,
-        address: SocketAddr,
-        is_grpc: bool,
-        idle_limit: Duration,
-    ) -> Self {
+    pub(super) fn new(source: Source, attempt: Attempt, address: Address, is_grpc: bool, idle_limit: Duration) -> Self {
         let idle = Idle { limit: idle_limit, last: None, timer: None };
         let mut inner = Box::new(Inner::new(source, Some(attempt), address));
         (inner.idle, inner.is_grpc) = (idle, is_grpc);
@@ -129,13 +123,13 @@ impl ResponseBody {
     }
 
     /// An empty body that does not end its request.
-    pub(super) fn empty(address: SocketAddr) -> Self {
+    pub(super) fn empty(address: Address) -> Self {
         Self(Box::new(Inner::new(Source::Empty, None, address)))
     }
 
     /// The backend that the response comes from.
     #[must_use]
-    pub fn backend_address(&self) -> SocketAddr {
+    pub fn backend_address(&self) -> Address {
         self.0.address
     }
 
@@ -161,7 +155,7 @@ impl ResponseBody {
 }
 
 impl Inner {
-    fn new(source: Source, attempt: Option<Attempt>, address: SocketAddr) -> Self {
+    fn new(source: Source, attempt: Option<Attempt>, address: Address) -> Self {
         Self {
             source,
             attempt,

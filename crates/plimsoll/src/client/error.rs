@@ -8,9 +8,9 @@
 //! every part once, and finds the [`io::Error`] or [`hyper::Error`] in it. [`Error::in_full`] does
 //! that walk.
 
+use crate::address::Address;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub enum Error {
     #[error("cannot connect to {address}{}", Tries(*attempts))]
     Connect {
         /// The last backend that was tried.
-        address: SocketAddr,
+        address: Address,
         /// Why.
         #[source]
         cause: ConnectError,
@@ -83,7 +83,7 @@ pub enum Error {
     #[error("{address} {refused}; no other backend was available{}", Tries(*attempts))]
     Refused {
         /// The backend that said so.
-        address: SocketAddr,
+        address: Address,
         /// Its refusal.
         refused: Refused,
         /// Attempts that were made.
@@ -97,7 +97,7 @@ pub enum Error {
         /// The limit.
         after: Duration,
         /// The last backend that was tried; `None` if it is no backend any more.
-        address: Option<SocketAddr>,
+        address: Option<Address>,
         /// Attempts that were made.
         attempts: u32,
     },
@@ -107,7 +107,7 @@ pub enum Error {
         /// The limit.
         after: Duration,
         /// The backend; `None` if it is no backend any more.
-        address: Option<SocketAddr>,
+        address: Option<Address>,
     },
     /// The body stopped arriving.
     #[error("no byte of the response's body for {after:?}")]
@@ -127,7 +127,7 @@ pub enum Error {
     #[error("connection to {address} closed{}", Tries(*attempts))]
     Closed {
         /// Which backend, the last that was tried.
-        address: SocketAddr,
+        address: Address,
         /// Why.
         #[source]
         cause: Cause,
@@ -140,13 +140,13 @@ pub enum Error {
     #[error("{address} cut off its response")]
     CutOff {
         /// Which backend.
-        address: SocketAddr,
+        address: Address,
     },
     /// The backend's answer is not HTTP.
     #[error("bad response from {address}{}", Tries(*attempts))]
     BadResponse {
         /// Which backend, the last that was tried.
-        address: SocketAddr,
+        address: Address,
         /// Why.
         #[source]
         cause: Cause,
@@ -165,7 +165,7 @@ impl fmt::Display for Tries {
 }
 
 /// Names the backend, if it is known.
-struct Whence(Option<SocketAddr>);
+struct Whence(Option<Address>);
 
 impl fmt::Display for Whence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -323,7 +323,7 @@ impl Error {
 
     /// The backend that failed, if the error is about one.
     #[must_use]
-    pub fn backend_address(&self) -> Option<SocketAddr> {
+    pub fn backend_address(&self) -> Option<Address> {
         match self {
             Self::Connect { address, .. }
             | Self::Refused { address, .. }
@@ -469,7 +469,7 @@ impl Error {
     }
 
     /// Sorts an error of hyper's, met on a connection to `address`.
-    pub(crate) fn from_hyper(address: SocketAddr, cause: hyper::Error) -> Self {
+    pub(crate) fn from_hyper(address: Address, cause: hyper::Error) -> Self {
         let origin = Origin::of(&cause);
         let cause = Cause(Kind::Hyper(Arc::new(cause)));
         match origin {
@@ -480,7 +480,7 @@ impl Error {
     }
 
     /// Sorts a fault of an HTTP/1 connection to `address`.
-    pub(crate) fn from_http1(address: SocketAddr, cause: Cause) -> Self {
+    pub(crate) fn from_http1(address: Address, cause: Cause) -> Self {
         match &cause.0 {
             Kind::Body(_) => Self::RequestBody(cause),
             Kind::Hyper(_) | Kind::Io(_) | Kind::Fault(Fault::CutOff) => {

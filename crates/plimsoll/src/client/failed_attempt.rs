@@ -2,8 +2,8 @@
 //!
 //! A request that is answered at once has none, and allocates nothing for them.
 
+use crate::address::Address;
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::error::Error;
@@ -13,7 +13,7 @@ use super::refused::Refused;
 #[derive(Clone, Debug)]
 pub struct FailedAttempt {
     /// The backend; `None` if it was removed since.
-    pub backend: Option<SocketAddr>,
+    pub backend: Option<Address>,
     /// The time from the request's arrival to the failure.
     pub after: Duration,
     /// The reason.

@@ -68,7 +68,7 @@ mod tests {
     use crate::discover::Endpoint;
 
     fn backend(port: u16) -> Backend {
-        Backend::new(Endpoint::new(([10, 0, 0, 1], port).into()))
+        Backend::new(Endpoint::new(([10, 0, 0, 1], port)))
     }
 
     fn request(uri: &str, host: Option<&'static str>) -> Request<()> {

@@ -4,7 +4,7 @@
 //! trailers with fields that HTTP/1 cannot have. Other clients would not expect the data, and the
 //! trailer would be no field.
 
-use std::net::SocketAddr;
+use crate::address::Address;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -33,7 +33,7 @@ impl Http2Body {
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
-        address: SocketAddr,
+        address: Address,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let frame = Pin::new(&mut self.incoming).poll_frame(cx);
         frame.map(|frame| {

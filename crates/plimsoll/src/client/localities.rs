@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn who_names_no_known_locality_is_of_the_furthest() {
         let localities = Localities::new(["near", "far"], SpillConfig::default()).unwrap();
-        let endpoint = Endpoint::new(([127, 0, 0, 1], 80).into());
+        let endpoint = Endpoint::new(([127, 0, 0, 1], 80));
         let places = ["near", "far", "elsewhere"].map(|name| localities.place_of(&endpoint.clone().locality(name)));
         assert_eq!(places, [0, 1, 1]);
         assert_eq!(localities.place_of(&endpoint), 1);

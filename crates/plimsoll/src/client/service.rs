@@ -8,8 +8,8 @@
 //!
 //! Any other request gets the error: no HTTP status belongs to the client alone.
 
+use crate::address::Address;
 use std::fmt;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -32,7 +32,7 @@ use super::terms::Terms;
 pub struct ServiceBody {
     /// `None` when it has failed, and where there was no response.
     source: Option<ResponseBody>,
-    backend: Option<SocketAddr>,
+    backend: Option<Address>,
     attempts: u32,
     is_grpc: bool,
 }
@@ -68,7 +68,7 @@ fn unanswered(error: Error) -> Response<ServiceBody> {
 impl ServiceBody {
     /// The backend of the response, or of the failed call.
     #[must_use]
-    pub fn backend_address(&self) -> Option<SocketAddr> {
+    pub fn backend_address(&self) -> Option<Address> {
         self.backend
     }
 

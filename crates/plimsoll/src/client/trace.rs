@@ -12,8 +12,8 @@
 //! While nobody listens, a request pays two branches: one for the tracer, one for the level that
 //! `tracing` keeps in an atomic.
 
+use crate::address::Address;
 use std::fmt;
-use std::net::SocketAddr;
 
 use http::{HeaderMap, Method, StatusCode};
 use tracing::field::Empty;
@@ -42,7 +42,7 @@ pub struct AttemptStart<'a> {
     /// The name of the cluster.
     pub cluster: &'a str,
     /// The backend; `None` if it has just been removed.
-    pub backend: Option<SocketAddr>,
+    pub backend: Option<Address>,
     /// The method of the request.
     pub method: &'a Method,
     /// Attempts of this request before it.
@@ -113,8 +113,8 @@ impl Tracer for Spans {
             http.request.method = method.as_str(),
             http.request.resend_count = (resends > 0).then_some(resends),
             http.response.status_code = Empty,
-            server.address = backend.map(|backend| tracing::field::display(backend.ip())),
-            server.port = backend.map(|backend| backend.port()),
+            server.address = backend.map(|backend| tracing::field::display(backend.host())),
+            server.port = backend.and_then(Address::port),
             error.type = Empty,
             plimsoll.cluster = cluster,
             plimsoll.hedge = is_hedge.then_some(true),

@@ -28,14 +28,16 @@ pub use plimsoll_core::discover::{Census, Freshness, MergeCounts, OnEmpty, Readi
 use plimsoll_core::subset::Backend;
 use plimsoll_core::{Speed, Weight};
 
+use crate::address::{Address, UNIX};
+
 /// One backend in the list of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The address that it listens at.
-    pub address: SocketAddr,
+    pub address: Address,
     /// Its capacity relative to the other backends.
     pub weight: Weight,
-    /// The host of requests that name none. `None`: the address.
+    /// The host of requests that name none. `None`: the address, or `localhost` for a Unix socket.
     pub authority: Option<Authority>,
     /// Its failure domain: a zone or rack. Subsets are spread over zones.
     pub zone: Option<Arc<str>>,
@@ -55,9 +57,9 @@ pub struct Endpoint {
 impl Endpoint {
     /// A backend at `address` with default settings.
     #[must_use]
-    pub const fn new(address: SocketAddr) -> Self {
+    pub fn new(address: impl Into<Address>) -> Self {
         Self {
-            address,
+            address: address.into(),
             weight: Weight::ONE,
             authority: None,
             zone: None,
@@ -126,8 +128,8 @@ impl Endpoint {
     }
 }
 
-impl From<SocketAddr> for Endpoint {
-    fn from(address: SocketAddr) -> Self {
+impl<A: Into<Address>> From<A> for Endpoint {
+    fn from(address: A) -> Self {
         Self::new(address)
     }
 }
@@ -268,7 +270,7 @@ impl fmt::Display for ResolveError {
 
 impl std::error::Error for ResolveError {}
 
-/// Resolves `host:port` names once, with the system's resolver.
+/// Resolves `host:port` names once, with the system's resolver; `unix:/path` stays as it is.
 ///
 /// A name with several addresses is several backends. They are sorted by address within a name,
 /// because resolvers rotate them and the order must not look like a change.
@@ -282,6 +284,12 @@ pub async fn resolve(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result
     for name in names {
         let name = name.as_ref();
         let error = |cause| ResolveError { name: name.to_owned(), cause };
+        if name.starts_with(UNIX) {
+            let address = name.parse::<Address>();
+            let address = address.map_err(|cause| error(Some(io::Error::new(io::ErrorKind::InvalidInput, cause))))?;
+            endpoints.push(Endpoint::new(address));
+            continue;
+        }
         let mut addresses: Vec<SocketAddr> =
             tokio::net::lookup_host(name).await.map_err(|cause| error(Some(cause)))?.collect();
         if addresses.is_empty() {
@@ -304,8 +312,12 @@ mod tests {
     #[tokio::test]
     async fn addresses_resolve_to_themselves() {
         let endpoints = resolve(["127.0.0.1:80", "[::1]:81"]).await.unwrap();
-        assert_eq!(endpoints[0], Endpoint::new("127.0.0.1:80".parse().unwrap()));
+        assert_eq!(endpoints[0], Endpoint::new("127.0.0.1:80".parse::<Address>().unwrap()));
         assert_eq!(endpoints[1].address, "[::1]:81".parse().unwrap());
+        let unix = resolve(["unix:/run/a.sock"]).await.unwrap();
+        assert_eq!(unix[0].address.to_string(), "unix:/run/a.sock");
+        let error = resolve(["unix:a.sock"]).await.unwrap_err();
+        assert!(error.to_string().contains("unix:a.sock: the path of a Unix socket must be absolute"), "{error}");
     }
 
     #[tokio::test]
@@ -316,7 +328,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fixed_list_is_given_once() {
-        let mut fixed = Fixed::new(["127.0.0.1:80".parse::<SocketAddr>().unwrap()]);
+        let mut fixed = Fixed::new(["127.0.0.1:80".parse::<Address>().unwrap()]);
         assert_eq!(fixed.next().await.map(|list| list.unwrap().len()), Some(1));
         assert!(fixed.next().await.is_none());
         let mut incomplete = Fixed::new([] as [Endpoint; 0]).incomplete("no address of web");

@@ -62,7 +62,7 @@ mod tests {
     }
 
     fn endpoint(port: u16) -> Endpoint {
-        Endpoint::new(([10, 0, 0, 1], port).into())
+        Endpoint::new(([10, 0, 0, 1], port))
     }
 
     #[tokio::test]

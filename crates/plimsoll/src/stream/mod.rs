@@ -1,39 +1,41 @@
-//! The bytes of a connection: TCP, with TLS around it or not.
+//! The bytes of a connection: TCP or a Unix socket, with TLS around it or not.
 //!
 //! One enum instead of a boxed trait object or a type parameter. A read costs a branch, and the
 //! owners of a connection (pools, bodies, upgrades) have one type.
 
 mod input;
 mod output;
+mod socket;
 
 use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 
 pub use self::input::Input;
 pub use self::output::Output;
+pub use self::socket::Socket;
 
-/// A connection: TCP, with or without TLS.
+/// A connection: a socket, with or without TLS.
 #[derive(Debug)]
 pub enum Stream {
     /// Plain TCP.
     Tcp(TcpStream),
-    /// TLS over TCP, of either side.
-    Tls(Box<TlsStream<TcpStream>>),
+    /// A plain Unix socket.
+    Unix(UnixStream),
+    /// TLS over a socket, of either side.
+    Tls(Box<TlsStream<Socket>>),
 }
 
 impl Stream {
-    /// The socket.
+    /// Whether TLS is around it.
     #[must_use]
-    pub fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Tcp(tcp) => tcp,
-            Self::Tls(tls) => tls.get_ref().0,
-        }
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
     }
 
     /// Ready when a read may return bytes, the end, or an error. It costs no system call.
@@ -41,13 +43,32 @@ impl Stream {
     /// Under TLS a read may still return nothing, because the bytes were a message of the protocol
     /// itself.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Data from the end of a handshake may be decrypted already while the socket is empty.
-        if let Self::Tls(tls) = self
-            && !tls.get_ref().1.wants_read()
-        {
-            return Poll::Ready(Ok(()));
+        match self {
+            Self::Tcp(tcp) => tcp.poll_read_ready(cx),
+            Self::Unix(unix) => unix.poll_read_ready(cx),
+            // Data from the end of a handshake may be decrypted already while the socket is empty.
+            Self::Tls(tls) if !tls.get_ref().1.wants_read() => Poll::Ready(Ok(())),
+            Self::Tls(tls) => tls.get_ref().0.poll_read_ready(cx),
         }
-        self.tcp().poll_read_ready(cx)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(tcp) => tcp.as_fd(),
+            Self::Unix(unix) => unix.as_fd(),
+            Self::Tls(tls) => tls.get_ref().0.as_fd(),
+        }
+    }
+}
+
+impl From<Socket> for Stream {
+    fn from(socket: Socket) -> Self {
+        match socket {
+            Socket::Tcp(tcp) => Self::Tcp(tcp),
+            Socket::Unix(unix) => Self::Unix(unix),
+        }
     }
 }
 
@@ -61,6 +82,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Self::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
             Self::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
         }
     }
@@ -70,6 +92,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Self::Unix(unix) => Pin::new(unix).poll_write(cx, buf),
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
         }
     }
@@ -77,6 +100,7 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
+            Self::Unix(unix) => Pin::new(unix).poll_flush(cx),
             Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
         }
     }
@@ -84,6 +108,7 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
         }
     }
@@ -95,6 +120,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Self::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, bufs),
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
         }
     }
@@ -102,6 +128,7 @@ impl AsyncWrite for Stream {
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Tcp(tcp) => tcp.is_write_vectored(),
+            Self::Unix(unix) => unix.is_write_vectored(),
             Self::Tls(tls) => tls.is_write_vectored(),
         }
     }

@@ -15,11 +15,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::{Identity, provider};
-use crate::stream::Stream;
+use crate::stream::{Socket, Stream};
 
 /// Sessions remembered for each protocol: eight tickets for each of a thousand backends, the most
 /// that a cluster is commonly large; the oldest go first.
@@ -138,24 +137,24 @@ impl TlsConfig {
     ///
     /// # Errors
     /// The handshake failed, or the host is no name.
-    pub async fn connect_http2(&self, tcp: TcpStream, host: &str) -> io::Result<Stream> {
-        self.connect(tcp, host, Alpn::Http2).await
+    pub async fn connect_http2(&self, socket: impl Into<Socket>, host: &str) -> io::Result<Stream> {
+        self.connect(socket.into(), host, Alpn::Http2).await
     }
 
     /// The same for HTTP/1.1.
     ///
     /// # Errors
     /// As [`Self::connect_http2`].
-    pub async fn connect_http1(&self, tcp: TcpStream, host: &str) -> io::Result<Stream> {
-        self.connect(tcp, host, Alpn::Http1).await
+    pub async fn connect_http1(&self, socket: impl Into<Socket>, host: &str) -> io::Result<Stream> {
+        self.connect(socket.into(), host, Alpn::Http1).await
     }
 
-    pub(crate) async fn connect(&self, tcp: TcpStream, host: &str, alpn: Alpn) -> io::Result<Stream> {
+    pub(crate) async fn connect(&self, socket: Socket, host: &str, alpn: Alpn) -> io::Result<Stream> {
         let name = match self.server_name() {
             Some(name) => name.clone(),
             None => server_name(host)?,
         };
-        let stream = TlsConnector::from(Arc::clone(self.rustls(alpn))).connect(name, tcp).await?;
+        let stream = TlsConnector::from(Arc::clone(self.rustls(alpn))).connect(name, socket).await?;
         Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
     }
 

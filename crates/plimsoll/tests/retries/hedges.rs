@@ -96,7 +96,7 @@ async fn what_one_backend_does_not_answer_another_does_and_nobody_is_blamed() {
             let mut told = Vec::new();
             let response = client.send_telling(request, Terms::default(), &mut told).await.unwrap();
             attempts.push(response.body().attempts());
-            assert_eq!(response.body().backend_address(), well.address);
+            assert_eq!(response.body().backend_address(), well.address.into());
             assert_eq!(whole(response).await.1, "ok");
             assert!(told.is_empty(), "nothing has failed: {told:?}");
         }

@@ -19,6 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll::address::Address;
 use plimsoll::client::{Cluster, ClusterConfig, RequestConfig};
 use plimsoll_core::health::State;
 use plimsoll_core::pick::PolicyKind;
@@ -198,11 +199,12 @@ pub async fn running(config: ClusterConfig, servers: &[&Server]) -> Cluster {
     cluster
 }
 
-pub fn state_of(cluster: &Cluster, address: SocketAddr) -> State {
+pub fn state_of(cluster: &Cluster, address: impl Into<Address>) -> State {
     view_of(cluster, address).snapshot.state
 }
 
-pub fn view_of(cluster: &Cluster, address: SocketAddr) -> plimsoll::client::BackendView {
+pub fn view_of(cluster: &Cluster, address: impl Into<Address>) -> plimsoll::client::BackendView {
+    let address = address.into();
     cluster.backends().into_iter().find(|view| view.backend.address() == address).expect("is a member")
 }
 

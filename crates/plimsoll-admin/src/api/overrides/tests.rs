@@ -40,7 +40,7 @@ async fn send_from(
     let mut request = request.body(Body::from(body.to_owned())).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let peer = if is_local { client.local_addr().unwrap() } else { SocketAddr::from(([192, 0, 2, 1], 5)) };
+    let peer = if is_local { client.local_addr().unwrap() } else { std::net::SocketAddr::from(([192, 0, 2, 1], 5)) };
     request.extensions_mut().insert(Caller::new(peer, listener.local_addr()));
     let fleet: Arc<dyn Fleet> = Arc::<Still>::clone(fleet);
     let response = router(fleet).oneshot(request).await.unwrap();
@@ -65,8 +65,8 @@ fn minutes(count: u64) -> Option<Duration> {
 #[tokio::test]
 async fn requests_become_orders_to_the_fleet() {
     let fleet = Arc::new(fleet());
-    let one: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    let new: SocketAddr = "[::1]:9".parse().unwrap();
+    let one: Address = "127.0.0.1:1".parse().unwrap();
+    let new: Address = "[::1]:9".parse().unwrap();
     let described = Endpoint::new(new).weight(weight(2.0)).zone("a").locality("far").speed(Speed::new(1.5).unwrap());
     for (method, path, body, backend, command, lasts) in [
         (
@@ -205,7 +205,7 @@ async fn overrides_are_shown_with_their_backends_and_in_a_list() {
         of(
             "127.0.0.1:9",
             OverrideChange::Added(
-                Endpoint::new("127.0.0.1:9".parse().unwrap()).zone("a").speed(Speed::new(2.0).unwrap()),
+                Endpoint::new("127.0.0.1:9".parse::<Address>().unwrap()).zone("a").speed(Speed::new(2.0).unwrap()),
             ),
             None,
         ),

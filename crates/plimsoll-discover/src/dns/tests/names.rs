@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use plimsoll::address::Address;
 use plimsoll::discover::{Discover as _, SourceError};
 use tokio::time::{Instant, timeout};
 
@@ -11,7 +12,7 @@ use crate::dns::names::{Named, Names};
 fn named(name: &str, known: &[u8]) -> Named {
     let (_, port) = name.rsplit_once(':').unwrap();
     let address = |last: &u8| format!("10.0.0.{last}:{port}").parse().unwrap();
-    let properties = Endpoint::new("0.0.0.0:0".parse().unwrap()).zone("a");
+    let properties = Endpoint::new("0.0.0.0:0".parse::<SocketAddr>().unwrap()).zone("a");
     Named { name: name.to_owned(), known: [known.iter().map(address).collect(), Vec::new()], properties }
 }
 
@@ -23,7 +24,7 @@ fn source(table: &Table, names: impl IntoIterator<Item = Named>) -> Names {
 fn short(answer: Option<Result<Vec<Endpoint>, SourceError>>) -> Result<Vec<u8>, String> {
     let list = answer.expect("names are asked for ever").map_err(|error| error.to_string())?;
     assert!(list.iter().all(|backend| backend.zone.as_deref() == Some("a")));
-    let last = |backend: &Endpoint| match backend.address {
+    let last = |backend: &Endpoint| match backend.address.inet().unwrap() {
         SocketAddr::V4(address) => address.ip().octets()[3],
         SocketAddr::V6(_) => unreachable!("there is none"),
     };
@@ -189,7 +190,7 @@ async fn found_addresses_are_told() {
     table.v4("web.internal", 5, [7]);
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let to = Arc::clone(&told);
-    let tell = move |name: &str, found: &[Vec<SocketAddr>; 2]| to.lock().unwrap().push(format!("{name} {found:?}"));
+    let tell = move |name: &str, found: &[Vec<Address>; 2]| to.lock().unwrap().push(format!("{name} {found:?}"));
     let mut source = source(&table, [named("web.internal:80", &[2])]).on_found(tell);
     next(&mut source).await.0.unwrap();
     next(&mut source).await.0.unwrap();

@@ -95,7 +95,7 @@ fn reply(question: &Message, fill: impl FnOnce(&mut Message)) -> Vec<u8> {
 #[tokio::test]
 async fn names_of_a_configuration_are_asked_at_their_server() {
     let server = Server::start(|question, _| Some(answer(question, 2))).await;
-    let properties = Endpoint::new("0.0.0.0:0".parse().unwrap());
+    let properties = Endpoint::new("0.0.0.0:0".parse::<SocketAddr>().unwrap());
     let named = Named { name: "web.internal:80".to_owned(), known: Default::default(), properties };
     let mut names = Names::new(vec![named]).at(server.address);
     assert_eq!(names.description(), format!("at {}", server.address));

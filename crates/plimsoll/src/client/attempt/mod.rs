@@ -497,7 +497,7 @@ mod tests {
 
     fn nowhere() -> Arc<Nowhere> {
         let config = ClusterConfig { throttle: ThrottlePolicy::default(), ..ClusterConfig::default() };
-        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let address = crate::address::Address::from(([127, 0, 0, 1], 1));
         let cluster = Cluster::new("test", config, [Endpoint::from(address)]);
         let (id, _) = cluster.0.members()[0];
         cluster.0.connected(id);

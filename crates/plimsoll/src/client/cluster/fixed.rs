@@ -5,7 +5,7 @@
 //! cluster's list ([`Merge::set_fixed`]). So an error of one source keeps the backends of both, and a
 //! loss at one is no loss at the other.
 
-use std::net::SocketAddr;
+use crate::address::Address;
 use std::sync::Arc;
 
 use plimsoll_core::Timestamp;
@@ -15,10 +15,10 @@ use super::source_log::{Lines, SourceAccount, SourceFailure, SourceName};
 use crate::discover::{Answer, Endpoint, Readiness};
 
 /// The decision on the members.
-pub(super) type Members = Merge<SocketAddr, Arc<Endpoint>>;
+pub(super) type Members = Merge<Address, Arc<Endpoint>>;
 
 /// An entry of a list in the core's terms.
-pub(super) fn listed(endpoint: Endpoint) -> Listed<SocketAddr, Arc<Endpoint>> {
+pub(super) fn listed(endpoint: Endpoint) -> Listed<Address, Arc<Endpoint>> {
     let Endpoint { address, readiness, .. } = endpoint;
     Listed { key: address, readiness, properties: Arc::new(endpoint.readiness(Readiness::Ready)) }
 }
@@ -72,7 +72,7 @@ impl FixedPart {
     }
 
     /// Whether their source lists this backend, in any state.
-    pub(super) fn is_listed(&self, address: &SocketAddr) -> bool {
+    pub(super) fn is_listed(&self, address: &Address) -> bool {
         self.merge.may_list(address)
     }
 

@@ -3,8 +3,8 @@
 //! Each cluster has one lock, held for a short time. Slow work (logging, the user's hook, waking
 //! tasks) is collected as [`Notice`]s and done after the lock is released.
 
+use crate::address::Address;
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
@@ -382,22 +382,17 @@ impl Machine {
     }
 
     /// Replaces the list of known backends, and those of them that are drained by hand.
-    pub(super) fn update(
-        &mut self,
-        now: Timestamp,
-        endpoints: Vec<Arc<Endpoint>>,
-        drained: HashSet<SocketAddr>,
-    ) -> News {
+    pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Arc<Endpoint>>, drained: HashSet<Address>) -> News {
         let changed = self.membership.replace(endpoints, drained);
         if !changed.is_empty() {
-            let changed: HashSet<SocketAddr> = changed.into_iter().collect();
+            let changed: HashSet<Address> = changed.into_iter().collect();
             self.switch_drains(now, &changed);
         }
         self.resubset(now)
     }
 
     /// Begins or ends the drains of those members. A new member begins drained.
-    fn switch_drains(&mut self, now: Timestamp, changed: &HashSet<SocketAddr>) {
+    fn switch_drains(&mut self, now: Timestamp, changed: &HashSet<Address>) {
         let events = &mut self.events;
         let mut observe = |at, event| events.push((at, event));
         for member in self.members.iter().flatten() {
@@ -460,7 +455,7 @@ impl Machine {
         News { members_changed: true, ..self.news(now) }
     }
 
-    fn states(&self, now: Timestamp) -> Vec<(SocketAddr, State)> {
+    fn states(&self, now: Timestamp) -> Vec<(Address, State)> {
         let known = |snapshot: BackendSnapshot| Some((self.backend(snapshot.id)?.address(), snapshot.state));
         self.balancer.snapshot(now).into_iter().filter_map(known).collect()
     }

@@ -3,8 +3,8 @@
 //! [`plimsoll_core::subset`] draws the subset and replaces unusable members. This module translates
 //! between endpoints and the numbers of the core.
 
+use crate::address::Address;
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_core::health::State;
@@ -19,7 +19,7 @@ pub(super) struct Membership {
     /// In the order of the source, each address once.
     known: Vec<Known>,
     /// The places of `known` by address.
-    places: HashMap<SocketAddr, usize>,
+    places: HashMap<Address, usize>,
     choice: Option<SubsetChoice>,
     /// The coordinator's word on the subset.
     coordination: Coordination,
@@ -28,7 +28,7 @@ pub(super) struct Membership {
     /// The subset of `known`, by number. `None`: all of them are members.
     subset: Option<Subset>,
     /// Known backends that are drained by hand, in the subset or not.
-    drained: HashSet<SocketAddr>,
+    drained: HashSet<Address>,
 }
 
 /// A coordinator's word on the subset of this process.
@@ -41,7 +41,7 @@ pub struct Coordination {
     /// [`ClusterConfig::subset`](crate::client::ClusterConfig::subset).
     pub index: Option<u32>,
     /// The backends that `ledger` assigned; unknown addresses have no effect. `None`: not yet.
-    pub assigned: Option<Arc<[SocketAddr]>>,
+    pub assigned: Option<Arc<[Address]>>,
 }
 
 /// A known endpoint.
@@ -55,7 +55,7 @@ struct Known {
 impl Membership {
     /// Replaces the list of known endpoints, and those of them that are drained by hand. Returns the
     /// known ones whose drain begins or ends. Of an address that is listed twice the first entry counts.
-    pub(super) fn replace(&mut self, endpoints: Vec<Arc<Endpoint>>, drained: HashSet<SocketAddr>) -> Vec<SocketAddr> {
+    pub(super) fn replace(&mut self, endpoints: Vec<Arc<Endpoint>>, drained: HashSet<Address>) -> Vec<Address> {
         let (former, places) = (std::mem::take(&mut self.known), std::mem::take(&mut self.places));
         for endpoint in endpoints {
             let place = self.known.len();
@@ -82,7 +82,7 @@ impl Membership {
     }
 
     /// Whether a backend was drained by hand.
-    pub(super) fn is_drained(&self, address: SocketAddr) -> bool {
+    pub(super) fn is_drained(&self, address: Address) -> bool {
         self.drained.contains(&address)
     }
 
@@ -132,7 +132,7 @@ impl Membership {
     }
 
     /// A member is in this state. Returns whether the members changed.
-    pub(super) fn on_state(&mut self, address: SocketAddr, state: State) -> bool {
+    pub(super) fn on_state(&mut self, address: Address, state: State) -> bool {
         let (Some(subset), Some(place)) = (&mut self.subset, self.places.get(&address)) else { return false };
         self.drawn_from.number_of(*place).is_some_and(|number| subset.on_state(number, state))
     }

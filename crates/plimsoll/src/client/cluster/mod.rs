@@ -449,7 +449,7 @@ impl Shared {
                 tracing::info!(cluster, backend, %from, %to, %reason, "backend changed state");
             }
             Event::ProbesSilent { cause, .. } => {
-                let port = notice.backend.as_deref().map_or(0, |backend| backend.address().port());
+                let port = notice.backend.as_deref().and_then(|backend| backend.address().port()).unwrap_or(0);
                 self.probes_told.log(notice.at, cluster, backend, port, cause);
             }
             Event::PanicBegan { healthy, candidates } => tracing::warn!(

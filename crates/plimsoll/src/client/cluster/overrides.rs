@@ -4,8 +4,8 @@
 //! source it follows, and are under the lock of the source: each change of members goes through
 //! [`Shared::put_members_in_force`].
 
+use crate::address::Address;
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::clock::NEVER;
 use crate::discover::{Endpoint, OverrideChange, OverrideCommand, OverrideError, Readiness};
 
 /// The overrides of a cluster.
-pub(super) type ByHand = Overrides<SocketAddr, Endpoint>;
+pub(super) type ByHand = Overrides<Address, Endpoint>;
 
 /// An override in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverrideView {
     /// The address of the backend.
-    pub address: SocketAddr,
+    pub address: Address,
     /// The change.
     pub change: OverrideChange<Endpoint>,
     /// The time until its end. `None`: it ends when it is revoked.
@@ -54,10 +54,11 @@ impl Cluster {
     /// none, or if the cluster has [`MAX_OVERRIDES`](crate::discover::MAX_OVERRIDES).
     pub fn override_backend(
         &self,
-        address: SocketAddr,
+        address: impl Into<Address>,
         command: OverrideCommand<Endpoint>,
         lasts: Option<Duration>,
     ) -> Result<OverrideOutcome, OverrideError> {
+        let address = address.into();
         let now = self.0.now();
         let mut following = self.0.following.lock();
         let is_listed = following.is_listed(&address);
@@ -74,16 +75,16 @@ impl Cluster {
     ///
     /// It is the override *drained* of [`Cluster::override_backend`]: it stays also while the source
     /// does not list the backend.
-    pub fn drain(&self, address: SocketAddr) -> bool {
-        self.set_drained(address, true)
+    pub fn drain(&self, address: impl Into<Address>) -> bool {
+        self.set_drained(address.into(), true)
     }
 
     /// Ends [`Cluster::drain`]: the backend at `address` is used again once a check passes.
-    pub fn undrain(&self, address: SocketAddr) -> bool {
-        self.set_drained(address, false)
+    pub fn undrain(&self, address: impl Into<Address>) -> bool {
+        self.set_drained(address.into(), false)
     }
 
-    fn set_drained(&self, address: SocketAddr, is_drained: bool) -> bool {
+    fn set_drained(&self, address: Address, is_drained: bool) -> bool {
         let command = OverrideCommand::Patch { weight: None, is_drained: Some(is_drained) };
         self.override_backend(address, command, None).is_ok()
     }
@@ -126,7 +127,7 @@ impl Shared {
         let overrides = &following.overrides;
         let listed = following.listed.iter().map(|endpoint| (&endpoint.address, endpoint));
         let members = overrides.apply(listed);
-        let drained: HashSet<SocketAddr> =
+        let drained: HashSet<Address> =
             members.iter().filter(|member| member.is_drained).map(|member| *member.key).collect();
         let endpoints = members.into_iter().filter_map(endpoint).collect();
         let mut machine = self.machine.lock();
@@ -134,7 +135,7 @@ impl Shared {
         (news, machine.known() - machine.drained())
     }
 
-    pub(super) fn log_ended(&self, ended: &[Override<SocketAddr, Endpoint>]) {
+    pub(super) fn log_ended(&self, ended: &[Override<Address, Endpoint>]) {
         let cluster = &*self.name;
         for Override { key: backend, change, .. } in ended {
             tracing::info!(cluster, %backend, change = change.kind().name(), "backend override ended: its time is over");
@@ -144,7 +145,7 @@ impl Shared {
 
 /// The endpoint of a member. An operator states weight, zone and locality, and may state the speed; the rest
 /// is the source's.
-fn endpoint(member: Overridden<'_, SocketAddr, &Arc<Endpoint>, Endpoint>) -> Option<Arc<Endpoint>> {
+fn endpoint(member: Overridden<'_, Address, &Arc<Endpoint>, Endpoint>) -> Option<Arc<Endpoint>> {
     if let (Some(listed), None, None) = (member.listed, member.added, member.weight) {
         return Some(Arc::clone(listed));
     }

@@ -112,7 +112,7 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use crate::address::Address;
 
     use super::*;
     use crate::client::ClusterConfig;
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn overview_has_every_backend_when_they_are_many() {
-        let address = |i: usize| SocketAddr::from(([10, 0, (i >> 8) as u8, i as u8], 80));
+        let address = |i: usize| Address::from(([10, 0, (i >> 8) as u8, i as u8], 80));
         let count = 2 * BATCH + 3;
         let cluster = Cluster::new("many", ClusterConfig::default(), (0..count).map(address));
         let overview = cluster.overview(7);
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn transitions_keep_the_latest() {
         let mut transitions = Transitions::default();
-        let backend = Arc::new(Backend::new(Endpoint::from(SocketAddr::from(([10, 0, 0, 1], 80)))));
+        let backend = Arc::new(Backend::new(Endpoint::from(Address::from(([10, 0, 0, 1], 80)))));
         for second in 0..40 {
             let at = Timestamp::from_nanos(second);
             transitions.add(Transition { at, backend: backend.clone(), to: State::Healthy, reason: Reason::Drained });

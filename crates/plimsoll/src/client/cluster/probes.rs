@@ -86,10 +86,12 @@ impl Machine {
         if self.config.probes.is_none() {
             return;
         }
-        let members: Vec<(BackendId, SocketAddr)> = self.ids().map(|(id, backend)| (id, backend.address())).collect();
-        for (id, address) in members {
-            if self.keys_in_use(id).is_some() {
-                self.balancer.probe(now, id, address.port());
+        // A Unix socket has no UDP port beside it; its checks go on.
+        let members: Vec<(BackendId, Option<u16>)> =
+            self.ids().map(|(id, backend)| (id, backend.address().port())).collect();
+        for (id, port) in members {
+            if let Some(port) = port.filter(|_| self.keys_in_use(id).is_some()) {
+                self.balancer.probe(now, id, port);
             } else {
                 self.balancer.end_probes(now, id, &mut self.rng);
             }
@@ -108,7 +110,7 @@ impl Machine {
     /// Takes a key that a backend handed out, and begins to probe it. Returns whether it is new.
     pub(super) fn take_key(&mut self, now: Timestamp, id: BackendId, key: ClientKey) -> bool {
         let is_new = self.takes_keys() && self.handed_keys_mut(id).is_some_and(|keys| keys.take(key));
-        if is_new && let Some(port) = self.backend(id).map(|backend| backend.address().port()) {
+        if is_new && let Some(port) = self.backend(id).and_then(|backend| backend.address().port()) {
             self.balancer.probe(now, id, port);
         }
         is_new
@@ -117,7 +119,8 @@ impl Machine {
     /// Whether the log has to say that this backend, which passed a check, hands out no key that its
     /// probes need.
     pub(super) fn lacks_key(&mut self, id: BackendId) -> bool {
-        self.takes_keys() && self.keys_in_use(id).is_none() && self.tell_keyless(id)
+        let is_probed = self.backend(id).is_some_and(|backend| backend.address().inet().is_some());
+        is_probed && self.takes_keys() && self.keys_in_use(id).is_none() && self.tell_keyless(id)
     }
 
     /// The keys of a backend's probes; `None` if it must not be probed.
@@ -126,7 +129,7 @@ impl Machine {
         if let Some(keys) = handed {
             return Some(KeysInUse::Handed(*keys));
         }
-        let suffice = self.probe_keys.suffice_for(self.backend(id)?.address());
+        let suffice = self.probe_keys.suffice_for(self.backend(id)?.address().inet()?);
         suffice.then(|| KeysInUse::Cluster(self.probe_keys.clone()))
     }
 
@@ -135,7 +138,9 @@ impl Machine {
         let mut queries = Vec::new();
         while let Some((id, query)) = self.balancer.poll_query() {
             let keys = self.keys_in_use(id);
-            queries.extend(self.backend(id).map(|backend| Outgoing { to: backend.address(), query, keys }));
+            queries.extend(
+                self.backend(id).and_then(|backend| Some(Outgoing { to: backend.address().inet()?, query, keys })),
+            );
         }
         queries
     }
@@ -253,7 +258,9 @@ impl Network {
         let membership = shared.memberships();
         if self.membership != Some(membership) {
             self.membership = Some(membership);
-            self.backends = shared.members().iter().map(|(id, backend)| (key(backend.address()), *id)).collect();
+            let members = shared.members();
+            let members = members.iter().filter_map(|(id, backend)| Some((key(backend.address().inet()?), *id)));
+            self.backends = members.collect();
         }
     }
 }

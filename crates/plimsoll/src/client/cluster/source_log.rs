@@ -10,8 +10,8 @@
 //! Backends that came, left or changed are counted by the lists in force, not by the answers: a reload
 //! that names the same backends by another source changes nothing.
 
+use crate::address::Address;
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -359,7 +359,7 @@ fn difference(before: &[Arc<Endpoint>], after: &[Arc<Endpoint>]) -> (u64, u64, u
     [added, changed, left].map(|count| count as u64).into()
 }
 
-fn by_address(list: &[Arc<Endpoint>]) -> HashMap<SocketAddr, &Endpoint> {
+fn by_address(list: &[Arc<Endpoint>]) -> HashMap<Address, &Endpoint> {
     list.iter().map(|endpoint| (endpoint.address, &**endpoint)).collect()
 }
 
@@ -382,7 +382,7 @@ mod tests {
     }
 
     fn endpoint(port: u16) -> Endpoint {
-        Endpoint::new(([10, 0, 0, 1], port).into())
+        Endpoint::new(([10, 0, 0, 1], port))
     }
 
     /// Whether the outage had a line before, and the number of errors left out.

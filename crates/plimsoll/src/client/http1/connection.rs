@@ -91,7 +91,7 @@ impl Connection {
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> bool {
         // Below TLS there may be bytes that were read off the socket already.
-        if matches!(self.stream, Stream::Tcp(_)) && self.stream.poll_read_ready(cx).is_pending() {
+        if !self.stream.is_tls() && self.stream.poll_read_ready(cx).is_pending() {
             return true;
         }
         let mut byte = [0];

@@ -8,7 +8,7 @@
 //! - the time left, if the request states its timeout. A first attempt that waited for its turn or for a
 //!   connection states it too.
 
-use std::net::SocketAddr;
+use crate::address::Address;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -106,7 +106,7 @@ impl<B: RequestBody> Call<'_, B> {
     pub(super) fn after_refusal(
         &mut self,
         id: BackendId,
-        address: SocketAddr,
+        address: Address,
         refused: Refused,
         request: Repeatability,
     ) -> Result<Turn, Denial> {

@@ -70,7 +70,7 @@ impl Streams for Recorder {
 }
 
 fn recorder() -> Arc<Recorder> {
-    let endpoint = Endpoint::from(std::net::SocketAddr::from(AT));
+    let endpoint = Endpoint::from(crate::address::Address::from(AT));
     let cluster = Cluster::new("test", ClusterConfig::default(), [endpoint]);
     cluster.0.connected(cluster.0.members()[0].0);
     Arc::new(Recorder { cluster, ends: Mutex::default() })

@@ -14,13 +14,12 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use rustls::{InvalidMessage, PeerMisbehaved, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsStream;
 
 use super::{HTTP2, ServerTls};
-use crate::stream::Stream;
+use crate::stream::{Socket, Stream};
 use crate::tls::names;
 
 /// Time for a handshake: several round trips around the world, with a lost packet.
@@ -162,13 +161,17 @@ impl Acceptor {
     ///
     /// # Errors
     /// The handshake failed. It is counted.
-    pub async fn accept(&self, tcp: TcpStream) -> Result<Accepted, HandshakeFailure> {
-        let peer = tcp.peer_addr().ok();
+    pub async fn accept(&self, socket: impl Into<Socket>) -> Result<Accepted, HandshakeFailure> {
+        let socket = socket.into();
+        let peer = match &socket {
+            Socket::Tcp(tcp) => tcp.peer_addr().ok(),
+            Socket::Unix(_) => None,
+        };
         let (number, ended) = self.begin();
         let _running = Ends { acceptor: self, number };
         let (failure, cause) = tokio::select! {
             _ = ended => (HandshakeFailure::Crowded, None),
-            shaken = timeout(HANDSHAKE_TIMEOUT, self.shake(tcp)) => match shaken {
+            shaken = timeout(HANDSHAKE_TIMEOUT, self.shake(socket)) => match shaken {
                 Ok(Ok(accepted)) => return Ok(accepted),
                 Ok(Err(failed)) => failed,
                 Err(_) => (HandshakeFailure::Timeout, None),
@@ -193,22 +196,22 @@ impl Acceptor {
         (number, ended)
     }
 
-    async fn shake(&self, mut tcp: TcpStream) -> Result<Accepted, (HandshakeFailure, Option<io::Error>)> {
+    async fn shake(&self, mut socket: Socket) -> Result<Accepted, (HandshakeFailure, Option<io::Error>)> {
         let closed = |error| (HandshakeFailure::Closed, Some(error));
         let mut first = [0; 3];
-        let seen = tcp.peek(&mut first).await.map_err(closed)?;
+        let seen = socket.peek(&mut first).await.map_err(closed)?;
         // All methods of HTTP begin with a capital letter, no record of TLS does.
         if first[..seen].first().is_some_and(u8::is_ascii_uppercase) {
             let answer = if b"PRI".starts_with(&first[..seen]) { GO_AWAY } else { USE_HTTPS };
-            let _ = timeout(ANSWER_TIMEOUT, refuse(&mut tcp, answer)).await;
+            let _ = timeout(ANSWER_TIMEOUT, refuse(&mut socket, answer)).await;
             return Err((HandshakeFailure::PlainHttp, None));
         }
         let tls = Arc::clone(&self.tls.read());
-        let stream = match tokio_rustls::TlsAcceptor::from(tls).accept(tcp).into_fallible().await {
+        let stream = match tokio_rustls::TlsAcceptor::from(tls).accept(socket).into_fallible().await {
             Ok(stream) => stream,
-            Err((error, mut tcp)) => {
+            Err((error, mut socket)) => {
                 // The client learns the reason from the alert, which TLS has written.
-                let _ = timeout(ANSWER_TIMEOUT, finish(&mut tcp)).await;
+                let _ = timeout(ANSWER_TIMEOUT, finish(&mut socket)).await;
                 return Err((HandshakeFailure::of(&error), Some(error)));
             }
         };
@@ -225,17 +228,17 @@ fn config(tls: &ServerTls, protocols: &[&[u8]]) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-async fn refuse(tcp: &mut TcpStream, answer: &[u8]) -> io::Result<()> {
-    tcp.write_all(answer).await?;
-    finish(tcp).await
+async fn refuse(socket: &mut Socket, answer: &[u8]) -> io::Result<()> {
+    socket.write_all(answer).await?;
+    finish(socket).await
 }
 
 /// Ends a connection after the last answer, and reads to its end: a close with bytes unread resets the
 /// connection, and the answer is lost.
-async fn finish(tcp: &mut TcpStream) -> io::Result<()> {
-    tcp.shutdown().await?;
+async fn finish(socket: &mut Socket) -> io::Result<()> {
+    socket.shutdown().await?;
     let mut rest = [0; 1024];
-    while tcp.read(&mut rest).await? > 0 {}
+    while socket.read(&mut rest).await? > 0 {}
     Ok(())
 }
 
@@ -271,7 +274,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
 mod tests {
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::tls::testing::Authority;

@@ -89,7 +89,7 @@ fn config(max_active: u32) -> ClusterConfig {
 }
 
 fn endpoints(ports: impl IntoIterator<Item = u16>) -> Vec<Endpoint> {
-    ports.into_iter().map(|port| Endpoint::new(([127, 0, 0, 1], 1 + port).into())).collect()
+    ports.into_iter().map(|port| Endpoint::new(([127, 0, 0, 1], 1 + port))).collect()
 }
 
 fn healthy(backends: u16, max_active: u32) -> Cluster {
@@ -187,7 +187,7 @@ async fn who_waits_is_served_by_a_backend_that_is_added_and_by_a_higher_limit() 
 async fn all_who_wait_are_told_when_no_backend_is_usable_any_more() {
     let (cluster, _) = full(1, 1);
     let mut waiters: Vec<_> = (0..3).map(|_| Waiter::begun(&cluster)).collect();
-    assert!(cluster.drain(([127, 0, 0, 1], 1).into()));
+    assert!(cluster.drain(([127, 0, 0, 1], 1)));
     for waiter in &mut waiters {
         assert!(waiter.is_woken());
         assert!(matches!(waiter.poll(), Poll::Ready(Err(NoTurn::NoBackend))));
@@ -362,7 +362,7 @@ async fn client_at_its_limit_is_told_when_no_backend_is_usable() {
     cluster.0.members().iter().for_each(|(id, _)| cluster.0.connected(*id));
     assert_eq!(taken(&cluster, Kind::default()).len(), 1);
     let mut waiter = Waiter::begun(&cluster);
-    assert!(cluster.drain(([127, 0, 0, 1], 1).into()));
+    assert!(cluster.drain(([127, 0, 0, 1], 1)));
     assert!(waiter.is_woken() && matches!(waiter.poll(), Poll::Ready(Err(NoTurn::NoBackend))));
     assert!(matches!(cluster.0.pick(cluster.now(), Kind::default()), Found::NoBackend));
 }
