@@ -325,7 +325,7 @@ def test_figures_are_well_formed_and_their_axes_named(name: str, scenarios: Scen
 def test_every_kind_of_scenario_gives_the_same_bytes_again_on_two_threads(scenarios: Scenarios) -> None:
     for name, again in scenarios.again.items():
         assert again.out == scenarios[name].out, name
-    kinds = {"fleet", "probes", "quota", "shedding", "spill", "subset", "tiers", "worked"}
+    kinds = {"fleet", "probes", "quota", "rollout", "shedding", "spill", "subset", "tiers", "worked"}
     assert {kind(name) for name in scenarios.again} == kinds
 
 

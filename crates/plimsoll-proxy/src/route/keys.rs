@@ -73,7 +73,7 @@ impl Keys {
     }
 
     /// The key that a request has without a new cookie.
-    pub(crate) fn own<B>(&self, request: &Request<B>, client: impl Fn() -> IpAddr) -> Option<HashKey> {
+    pub(crate) fn own<B>(&self, request: &Request<B>, client: impl Fn() -> Option<IpAddr>) -> Option<HashKey> {
         let keyed = self.of(request, client);
         keyed.key.filter(|_| keyed.new_cookie.is_none())
     }

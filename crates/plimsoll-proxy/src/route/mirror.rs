@@ -66,7 +66,7 @@ impl Mirror {
     }
 
     /// The key of the copy of a request as it came from this client.
-    pub(crate) fn key<B>(&self, request: &Request<B>, client: impl Fn() -> IpAddr) -> Option<HashKey> {
+    pub(crate) fn key<B>(&self, request: &Request<B>, client: impl Fn() -> Option<IpAddr>) -> Option<HashKey> {
         self.keys.as_ref()?.own(request, client)
     }
 
