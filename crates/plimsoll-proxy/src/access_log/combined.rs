@@ -109,7 +109,8 @@ mod tests {
             tls: None,
             is_unnamed: false,
         };
-        let mut entry = Entry::new(&peer, &Arc::from("public"), request, Some(b"acme"));
+        let mut entry = Entry::new(&peer, &Arc::from("public"), request);
+        entry.set_customer(Some(b"acme"));
         entry.at = UNIX_EPOCH + Duration::from_secs(971_186_136);
         entry
     }

@@ -32,6 +32,8 @@ pub(crate) struct Entry {
     pub(crate) method: Method,
     pub(crate) protocol: Version,
     pub(super) texts: Texts,
+    /// Cut as the line cuts it.
+    customer: Option<Box<[u8]>>,
     /// Where its route leads.
     pub(crate) cluster: Option<Arc<str>>,
     /// Of the answer; `None` when the client left before there was one.
@@ -70,7 +72,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Of a request whose head has just been read, before anything in it is changed.
-    pub(crate) fn new<B>(peer: &Peer, listener: &Arc<str>, request: &Request<B>, customer: Option<&[u8]>) -> Self {
+    pub(crate) fn new<B>(peer: &Peer, listener: &Arc<str>, request: &Request<B>) -> Self {
         let uri = request.uri();
         let field = |name| request.headers().get(name).map(HeaderValue::as_bytes);
         // The host that the request was for, as the client wrote it.
@@ -79,7 +81,7 @@ impl Entry {
         let path = uri.path_and_query().map(|path| path.as_str().as_bytes());
         // In the order of `Text`.
         let [agent, id, trace_parent, referer] = [USER_AGENT, X_REQUEST_ID, TRACEPARENT, REFERER].map(field);
-        let texts = [authority, path, agent, id, trace_parent, customer, referer];
+        let texts = [authority, path, agent, id, trace_parent, referer];
         let tls = peer.tls.as_ref();
         Self {
             at: SystemTime::now(),
@@ -92,6 +94,7 @@ impl Entry {
             method: request.method().clone(),
             protocol: request.version(),
             texts: Texts::copy(texts),
+            customer: None,
             cluster: None,
             status: None,
             bytes_in: 0,
@@ -141,6 +144,16 @@ impl Entry {
         self.response_id.as_deref()
     }
 
+    /// The customer of the request, once it is known.
+    pub(crate) fn set_customer(&mut self, name: Option<&[u8]>) {
+        self.customer = name.map(|name| name[..name.len().min(MAX_TEXT + 1)].into());
+    }
+
+    /// Its customer.
+    pub(crate) fn customer(&self) -> Option<&[u8]> {
+        self.customer.as_deref()
+    }
+
     /// A text of the client.
     pub(crate) fn text(&self, text: Text) -> Option<&[u8]> {
         self.texts.get(text)
@@ -169,7 +182,7 @@ mod tests {
             tls: None,
             is_unnamed: false,
         };
-        let entry = Entry::new(&peer, &Arc::from("public"), &request, None);
+        let entry = Entry::new(&peer, &Arc::from("public"), &request);
         drop(request);
         assert!(head.is_unique());
         assert_eq!(entry.text(Text::Authority), Some(&b"a.example"[..]));

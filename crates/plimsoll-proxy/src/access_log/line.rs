@@ -46,7 +46,7 @@ fn json(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Result {
     write!(line, ",\"client\":\"{}\"", entry.client)?;
     text(line, ",\"listener\":", entry.listener.as_bytes(), MAX_TEXT)?;
     optional(line, ",\"cluster\":", entry.cluster.as_deref().map(str::as_bytes))?;
-    optional(line, ",\"customer\":", entry.text(Text::Customer))?;
+    optional(line, ",\"customer\":", entry.customer())?;
     optional(line, ",\"criticality\":", entry.criticality.map(|level| level.name().as_bytes()))?;
     text(line, ",\"method\":", entry.method.as_str().as_bytes(), MAX_TEXT)?;
     write!(line, ",\"scheme\":\"{}\"", entry.scheme)?;
@@ -101,7 +101,7 @@ fn for_people(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Resu
         write!(line, " head={}ms", Millis(after))?;
     }
     optional(line, " cluster=", entry.cluster.as_deref().map(str::as_bytes))?;
-    optional(line, " customer=", entry.text(Text::Customer))?;
+    optional(line, " customer=", entry.customer())?;
     if let Some(criticality) = entry.criticality {
         write!(line, " criticality={}", criticality.name())?;
     }
@@ -232,7 +232,9 @@ mod tests {
             }),
             is_unnamed: false,
         };
-        Entry::new(&peer, &Arc::from("public"), request, Some(b"ac\"me"))
+        let mut entry = Entry::new(&peer, &Arc::from("public"), request);
+        entry.set_customer(Some(b"ac\"me"));
+        entry
     }
 
     fn line(entry: &Entry, human: bool) -> String {

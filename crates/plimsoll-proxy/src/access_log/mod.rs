@@ -15,7 +15,6 @@ mod queue;
 mod texts;
 mod writer;
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -61,21 +60,13 @@ pub(crate) enum Unprepared {
 }
 
 impl AccessLog {
-    /// The entry of a request that begins now; `None` when it is not to be logged. `customer` finds
-    /// the name of its customer.
+    /// The entry of a request that begins now; `None` when it is not to be logged.
     #[inline]
-    pub(crate) fn begin<B, C: Deref<Target = [u8]>>(
-        &self,
-        peer: &Peer,
-        listener: &Arc<str>,
-        request: &Request<B>,
-        customer: impl FnOnce(&Request<B>) -> Option<C>,
-    ) -> Option<Box<Entry>> {
+    pub(crate) fn begin<B>(&self, peer: &Peer, listener: &Arc<str>, request: &Request<B>) -> Option<Box<Entry>> {
         if !self.0.on.load(Ordering::Relaxed) {
             return None;
         }
-        let entry = || Box::new(Entry::new(peer, listener, request, customer(request).as_deref()));
-        self.0.sample.take().then(entry)
+        self.0.sample.take().then(|| Box::new(Entry::new(peer, listener, request)))
     }
 
     /// Hands over the entry of a request that is over.
@@ -222,7 +213,7 @@ mod tests {
     #[test]
     fn a_log_that_is_off_begins_no_entry() {
         let log = AccessLog::default();
-        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None::<&[u8]>).is_none());
+        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(())).is_none());
         log.put_in_force(Prepared(None));
         assert!(!log.0.queue.is_behind(), "nobody would obey");
     }
@@ -252,7 +243,7 @@ mod tests {
     }
 
     fn write(log: &AccessLog) {
-        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None::<&[u8]>).unwrap();
+        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(())).unwrap();
         log.write(&entry);
         settle(log);
     }
@@ -279,7 +270,7 @@ mod tests {
         write(&log);
         assert_eq!((lines(&moved), lines(&path), log.dropped()), (1, 1, 0));
         log.put_in_force(Prepared(None));
-        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None::<&[u8]>).is_none());
+        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(())).is_none());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -329,7 +320,7 @@ mod tests {
             sample: Ratio::ONE,
         };
         log.put_in_force(log.prepare(&full).unwrap());
-        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None::<&[u8]>).unwrap();
+        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(())).unwrap();
         log.write(&entry);
         log.put_in_force(Prepared(None));
         settle(&log);

@@ -77,8 +77,9 @@ impl Connection {
         CustomerFacts { peer: &self.peer, marks: &self.marks, forwarding: &self.limits.forwarding, headers, host }
     }
 
-    /// The customer of a request, for reports; none if it cannot be known.
-    fn customer<B>(&self, request: &Request<B>) -> Option<Customer> {
+    /// The customer of a request that was refused before its route was looked for; none if it
+    /// cannot be known.
+    pub(crate) fn customer<B>(&self, request: &Request<B>) -> Option<Customer> {
         let facts = self.customer_facts(request.headers(), host(request).unwrap_or_default());
         self.context.routes.load().customer(request, &facts).ok().flatten()
     }
@@ -129,8 +130,7 @@ impl ActiveRequest {
     pub(crate) fn begin<B>(connection: &Arc<Connection>, request: &Request<B>) -> Self {
         connection.activity.begin();
         let context = &connection.context;
-        let customer = |request: &Request<B>| connection.customer(request);
-        let entry = context.access_log.begin(&connection.peer, &connection.limits.name, request, customer);
+        let entry = context.access_log.begin(&connection.peer, &connection.limits.name, request);
         let bytes_in = entry.as_ref().map(|_| Arc::default());
         Self { connection: Arc::clone(connection), entry, permit: None, fact: None, trace: None, bytes_in }
     }
@@ -162,8 +162,7 @@ impl ActiveRequest {
         let client = connection.marks.client(&connection.limits.forwarding, headers);
         self.trace = Some(context.traces.begin(recording, headers, client));
         if self.entry.is_none() {
-            let customer = connection.customer(request);
-            let mut entry = Entry::new(&connection.peer, &connection.limits.name, request, customer.as_deref());
+            let mut entry = Entry::new(&connection.peer, &connection.limits.name, request);
             entry.is_logged = false;
             self.entry = Some(Box::new(entry));
         }

@@ -29,8 +29,8 @@ use crate::reason::Refusal;
 use crate::request::forward::{ClientFeatures, Outcome, Switched, forward};
 use crate::request::response_body::ResponseBody;
 use crate::request::upgrade::Upgrade;
-use crate::request_body::RequestBody;
 use crate::request_body::pipe::{self, Demand, Pipe};
+use crate::request_body::{RequestBody, RequestBodyError};
 
 /// How much is written at once when a backend is quick: beyond it nothing is gained by waiting for
 /// more.
@@ -47,8 +47,8 @@ struct Upload {
     decoder: Decoder,
     /// The client waits for 100 (Continue).
     expects_continue: bool,
-    /// It is malformed: where it ends is not known.
-    is_malformed: bool,
+    /// It broke off: where it ends is not known.
+    is_broken: bool,
 }
 
 /// The answer did not come to its end at the client.
@@ -76,12 +76,17 @@ enum Body {
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
 enum ExchangeEnd {
     By(Outcome),
-    /// The client took too long over the body.
+    /// The client takes nothing of the interim responses, or its body has no reader.
     TooSlow,
     Gone,
 }
 
 impl Upload {
+    fn break_off(&mut self, error: RequestBodyError, cx: &Context<'_>) {
+        self.is_broken = true;
+        self.pipe.break_off(error, cx);
+    }
+
     /// Whether the client never got 100 (Continue), now that the final response begins. Such a
     /// client may send its body or not, so the next bytes are ambiguous. If the backend wants the
     /// body all the same, 100 is sent now; later it would be in the middle of the response.
@@ -113,7 +118,7 @@ impl Http1 {
             let (pipe, reader) = pipe::pipe(framing);
             let decoder = Decoder::new(framing, Origin::Client);
             (
-                Some(Upload { pipe, decoder, expects_continue, is_malformed: false }),
+                Some(Upload { pipe, decoder, expects_continue, is_broken: false }),
                 RequestBody::http1(reader, &self.connection.limits),
             )
         };
@@ -150,9 +155,14 @@ impl Http1 {
                     }
                     match self.upload(&mut upload, cx) {
                         UploadProgress::Yes => {}
-                        UploadProgress::No if self.connection.activity.is_overdue() => {
-                            return Poll::Ready(ExchangeEnd::TooSlow);
-                        }
+                        UploadProgress::No if self.connection.activity.is_overdue() => match &mut upload {
+                            // The reader of the body ends the request, with the fields of its route.
+                            Some(upload) if upload.pipe.wants_piece() => {
+                                upload.break_off(RequestBodyError::TooSlow, cx);
+                            }
+                            Some(upload) if upload.is_broken => return Poll::Pending,
+                            _ => return Poll::Ready(ExchangeEnd::TooSlow),
+                        },
                         UploadProgress::No => return Poll::Pending,
                         UploadProgress::Gone => return Poll::Ready(ExchangeEnd::Gone),
                     }
@@ -194,7 +204,7 @@ impl Http1 {
         let is_held_back = upload.as_mut().is_some_and(|upload| upload.is_held_back(self.output.buffer()));
         let stays = keep_alive
             && !is_held_back
-            && !upload.as_ref().is_some_and(|upload| upload.is_malformed)
+            && !upload.as_ref().is_some_and(|upload| upload.is_broken)
             && framing != Framing::UntilClose
             && !self.connection.activity.is_closing()
             && !self.connection.context.life.is_leaving()
@@ -377,8 +387,7 @@ impl Http1 {
         loop {
             match way.decoder.decode(self.input.bytes()) {
                 Err(fault) => {
-                    way.is_malformed = true;
-                    way.pipe.break_off(fault, cx);
+                    way.break_off(RequestBodyError::Malformed(fault), cx);
                     return UploadProgress::Yes;
                 }
                 Ok(None) if !way.decoder.is_done() => {}

@@ -26,7 +26,6 @@ use crate::connection::flow::{Flow, Stalled, StreamTasks};
 use crate::connection::time_limits::TimeLimits;
 use crate::connection::{ActiveRequest, Connection};
 use crate::phase::{FIRST_REQUEST_GRACE, Phase};
-use crate::request::answer;
 use crate::request::check::drop_host_list;
 use crate::request::forward::{ClientFeatures, Outcome, Switched, forward};
 use crate::request::response_body::ResponseBody;
@@ -185,10 +184,7 @@ async fn serve_request(
 ) -> Result<Response<ResponseBody>, h2::Error> {
     let (upgrade, client) = Upgrade::of_http2(&mut request).unzip();
     let request = request.map(|incoming| RequestBody::http2(incoming, &connection.limits, go_on));
-    let asks_to_switch = client.is_some();
     let response = match forward(&connection, request, ClientFeatures { upgrade, informational: None }, active).await {
-        // To an extended CONNECT any success says that the tunnel is open.
-        Outcome::Answer(response) if asks_to_switch && response.status().is_success() => answer::for_no_switch(),
         Outcome::Answer(response) => response,
         // A code that does not invite to try again.
         Outcome::Dropped => return Err(h2::Reason::CANCEL.into()),

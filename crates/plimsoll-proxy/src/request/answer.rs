@@ -73,7 +73,7 @@ pub(crate) fn for_switch(is_grpc: bool) -> Response<ResponseBody> {
 
 /// The answer in place of one that looks like the switch to another protocol and is none.
 pub(crate) fn for_no_switch() -> Response<ResponseBody> {
-    let message = "bad-response: the backend answered and did not switch protocols";
+    let message = "bad-response: the answer did not switch protocols";
     plain(false, StatusCode::BAD_GATEWAY, Code::Internal, message)
 }
 

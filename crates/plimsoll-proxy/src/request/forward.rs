@@ -75,63 +75,81 @@ pub(crate) async fn forward(
 ) -> Outcome {
     active.trace(&mut request);
     request.body_mut().count_in(active.bytes_in());
-    let is_grpc = grpc::is_grpc(request.headers());
+    let asks_for_tunnel = beyond.upgrade.is_some() && request.version() == Version::HTTP_2;
+    // To an extended CONNECT any success says that the tunnel is open, and errors of gRPC are
+    // successes of HTTP.
+    let is_grpc = grpc::is_grpc(request.headers()) && !asks_for_tunnel;
     let is_head = request.method() == Method::HEAD;
     let mut case = Case::of(&request);
-    let answer = match admit(connection, &request) {
-        Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
-        Ok((destination, customer)) => {
-            let target = match &*destination {
-                Destination::BlackHole => {
-                    end_by_route(connection, Refusal::of(Rejection::BlackHole), None, &mut active, &mut case);
-                    return Outcome::Dropped;
-                }
-                Destination::Answer(fixed, rules) => {
-                    let answer = fixed.of_route(is_grpc).map(ResponseBody::local);
-                    Err(by_route(connection, answer, rules.as_ref(), &mut active, &mut case))
-                }
-                Destination::Redirect(redirect, rules) => {
-                    Err(match redirected(connection, redirect, &request, is_grpc) {
-                        Ok(answer) => by_route(connection, answer, rules.as_ref(), &mut active, &mut case),
-                        Err(refusal) => {
-                            let mut answer = refuse(connection, refusal, is_grpc, &mut active, &mut case);
-                            change(&mut answer, rules.as_ref());
-                            answer
-                        }
-                    })
-                }
-                Destination::Cluster(target) => Ok(target),
-                Destination::Split(sides) => {
-                    let network = connection.client_network(request.headers());
-                    Ok(sides.choose(&request, customer.as_deref(), &network))
-                }
+    let (found, customer) = admit(connection, &request, active.entry.is_some());
+    if let Some(entry) = &mut active.entry {
+        entry.set_customer(customer.as_deref());
+    }
+    let destination = match found {
+        Ok(destination) => destination,
+        Err(refusal) => {
+            let answer = refuse(connection, refusal, is_grpc, &mut active, &mut case);
+            return finish(answer, is_head, active, &case);
+        }
+    };
+    let target = match &*destination {
+        Destination::BlackHole => {
+            end_by_route(connection, Refusal::of(Rejection::BlackHole), None, &mut active, &mut case);
+            return Outcome::Dropped;
+        }
+        Destination::Answer(fixed, rules) => {
+            let answer = fixed.of_route(is_grpc).map(ResponseBody::local);
+            let opens_tunnel = asks_for_tunnel && answer.status().is_success();
+            let answer = if opens_tunnel { answer::for_no_switch() } else { answer };
+            Err((by_route(connection, answer, &mut active, &mut case), rules.as_ref()))
+        }
+        Destination::Redirect(redirect, rules) => {
+            let answer = match redirected(connection, redirect, &request, is_grpc) {
+                Ok(answer) => by_route(connection, answer, &mut active, &mut case),
+                Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
             };
-            match target {
-                Err(answer) => answer,
-                Ok(target) => {
-                    match by_cluster(connection, target, customer, request, beyond, is_grpc, &mut active, &mut case)
-                        .await
-                    {
-                        ByCluster::Answer(mut answer, keyed) => {
-                            change(&mut answer, target.response_rules());
-                            // A rule must not make a client's cookie one that caches store.
-                            if !is_grpc {
-                                target.mark_response(keyed, connection.peer.tls.is_some(), &mut answer);
-                            }
-                            answer
-                        }
-                        ByCluster::Switched(switched) => {
-                            let (mut response, backend) = *switched;
-                            change(&mut response, target.response_rules());
-                            // The tunnel is no request, and may last for hours.
-                            (active.permit, active.fact) = (None, None);
-                            return Outcome::Switched(Box::new(Switched { response, backend, active }));
-                        }
+            Err((answer, rules.as_ref()))
+        }
+        Destination::Cluster(target) => Ok(target),
+        Destination::Split(sides) => {
+            let network = connection.client_network(request.headers());
+            Ok(sides.choose(&request, customer.as_deref(), &network))
+        }
+    };
+    let is_tls = connection.peer.tls.is_some();
+    let answer = match target {
+        Err((mut answer, rules)) => {
+            change(&mut answer, rules);
+            answer
+        }
+        Ok(target) => {
+            let (end, keyed) =
+                by_cluster(connection, target, customer, request, beyond, is_grpc, &mut active, &mut case).await;
+            match end {
+                ByCluster::Answer(mut answer) => {
+                    change(&mut answer, target.response_rules());
+                    // A rule must not make a client's cookie one that caches store.
+                    if !is_grpc {
+                        target.mark_response(keyed, is_tls, &mut answer);
                     }
+                    answer
+                }
+                ByCluster::Switched(switched) => {
+                    let (mut response, backend) = *switched;
+                    change(&mut response, target.response_rules());
+                    target.mark_response(keyed, is_tls, &mut response);
+                    // The tunnel is no request, and may last for hours.
+                    (active.permit, active.fact) = (None, None);
+                    return Outcome::Switched(Box::new(Switched { response, backend, active }));
                 }
             }
         }
     };
+    finish(answer, is_head, active, &case)
+}
+
+/// Logs an answer, and has its body end the request.
+fn finish(answer: Response<ResponseBody>, is_head: bool, mut active: ActiveRequest, case: &Case) -> Outcome {
     if let Some(entry) = &mut active.entry {
         entry.on_answer(answer.status(), answer.headers(), case.own_id());
     }
@@ -149,13 +167,11 @@ fn change<B>(response: &mut Response<B>, rules: Option<&HeaderRules>) {
 /// The answer of a route without a backend.
 fn by_route(
     connection: &Connection,
-    mut answer: Response<ResponseBody>,
-    rules: Option<&HeaderRules>,
+    answer: Response<ResponseBody>,
     active: &mut ActiveRequest,
     case: &mut Case,
 ) -> Response<ResponseBody> {
     end_by_route(connection, Refusal::of(Rejection::RouteAnswer), Some(answer.status()), active, case);
-    change(&mut answer, rules);
     answer
 }
 
@@ -174,13 +190,14 @@ fn redirected(
 /// The end of a request whose route leads to a cluster.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
 enum ByCluster {
-    /// With the key of the request, if a cookie may be due.
-    Answer(Response<ResponseBody>, Option<Box<Keyed>>),
+    /// An answer, by a backend or by the proxy.
+    Answer(Response<ResponseBody>),
     /// The backend speaks another protocol; the head that says so, and its side.
     Switched(Box<(Response<()>, Upgraded)>),
 }
 
-/// Sends a request to a backend, or gives the degraded answer.
+/// Sends a request to a backend, or gives the degraded answer. With the key of the request, if a
+/// cookie may be due.
 #[expect(clippy::too_many_arguments, reason = "facts about one request")]
 async fn by_cluster(
     connection: &Connection,
@@ -191,14 +208,14 @@ async fn by_cluster(
     is_grpc: bool,
     active: &mut ActiveRequest,
     case: &mut Case,
-) -> ByCluster {
+) -> (ByCluster, Option<Box<Keyed>>) {
     let ClientFeatures { upgrade, informational } = beyond;
     let asks_to_switch = upgrade.is_some();
     // On HTTP/1 a request may be served without its upgrade (RFC 9110, 7.8). An extended CONNECT
     // was made a GET, which its client did not send.
     if asks_to_switch && request.version() == Version::HTTP_2 && !target.can_upgrade() {
         let answer = refuse(connection, Refusal::of(Rejection::NoUpgrade), is_grpc, active, case);
-        return ByCluster::Answer(answer, None);
+        return (ByCluster::Answer(answer), None);
     }
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
@@ -233,7 +250,7 @@ async fn by_cluster(
                 },
                 _ => answer,
             };
-            return ByCluster::Answer(answer, None);
+            return (ByCluster::Answer(answer), None);
         }
     };
     if let Some(changes) = &target.changes
@@ -242,7 +259,7 @@ async fn by_cluster(
         if let Some(permit) = &mut active.permit {
             permit.nothing_sent();
         }
-        return ByCluster::Answer(refuse(connection, refusal, is_grpc, active, case), None);
+        return (ByCluster::Answer(refuse(connection, refusal, is_grpc, active, case)), None);
     }
     prepare(connection, target, &mut request, upgrade, mark);
     let http2 = request.version() == Version::HTTP_2;
@@ -273,7 +290,7 @@ async fn by_cluster(
             }
             let address = response.body().backend_address();
             match switch(connection, response, asks_to_switch) {
-                Some(switched) => return ByCluster::Switched(Box::new(switched)),
+                Some(switched) => return (ByCluster::Switched(Box::new(switched)), keyed),
                 None => {
                     let end = (Kind::Failed, Reason::of(BAD_RESPONSE), Some(address));
                     unserved(connection, case, end, answer::for_switch(is_grpc))
@@ -297,7 +314,7 @@ async fn by_cluster(
                 None => answer,
             };
             // The cookie comes after the answer was kept for other clients.
-            return ByCluster::Answer(answer, keyed);
+            return (ByCluster::Answer(answer), keyed);
         }
         Err(error) => {
             if let (Some(permit), true) = (&mut active.permit, error.nothing_sent()) {
@@ -315,7 +332,7 @@ async fn by_cluster(
             }
         }
     };
-    ByCluster::Answer(answer, None)
+    (ByCluster::Answer(answer), None)
 }
 
 /// The answers in place of an error. Only the fields for the backend are left in the request.
@@ -428,11 +445,21 @@ fn unserved(
     answer
 }
 
-/// Where the request is to go, before anything of its body is read.
+/// Where the request is to go, before anything of its body is read; and its customer, which is
+/// looked for in each request that is logged.
 fn admit(
     connection: &Connection,
     request: &Request<RequestBody>,
-) -> Result<(Arc<Destination>, Option<Customer>), Refusal> {
+    is_logged: bool,
+) -> (Result<Arc<Destination>, Refusal>, Option<Customer>) {
+    match screen(connection, request) {
+        Ok(host) => connection.context.routes.load().find(request, &connection.customer_facts(request.headers(), host)),
+        Err(refusal) => (Err(refusal), if is_logged { connection.customer(request) } else { None }),
+    }
+}
+
+/// Refuses requests that no route takes. Returns the host of the others.
+fn screen<'r>(connection: &Connection, request: &'r Request<RequestBody>) -> Result<&'r str, Refusal> {
     if connection.context.pressure.refuses() {
         return Err(Refusal::of(Rejection::Memory));
     }
@@ -451,8 +478,7 @@ fn admit(
     if connection.limits.forwarding.is_loop(request.headers()) {
         return Err(Refusal::of(Rejection::Loop));
     }
-    let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
-    connection.context.routes.load().find(request, &connection.customer_facts(request.headers(), host))
+    host(request).ok_or(Refusal::Malformed(Fault::Host))
 }
 
 /// Asks the limit on the customer's requests, and the gate before the process behind the cluster,

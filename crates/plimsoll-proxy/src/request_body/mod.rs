@@ -218,10 +218,7 @@ impl RequestBody {
         match &mut self.source {
             Source::Empty => Poll::Ready(None),
             Source::Broken(error) => Poll::Ready(Some(Err(*error))),
-            Source::Http1(reader) => {
-                let frame = ready!(Pin::new(reader).poll_frame(cx));
-                Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyError::Malformed)))
-            }
+            Source::Http1(reader) => Pin::new(reader).poll_frame(cx),
             Source::Http2(body) => body.poll_frame(cx),
         }
     }

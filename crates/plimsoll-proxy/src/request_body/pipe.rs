@@ -14,6 +14,8 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use plimsoll_http1::{Fault, Framing, Piece};
 
+use super::RequestBodyError;
+
 /// The connection's end.
 pub(crate) struct Pipe(Arc<Mutex<State>>);
 
@@ -26,7 +28,7 @@ pub(crate) struct Reader {
 
 #[derive(Default)]
 struct State {
-    piece: Option<Result<Frame<Bytes>, Fault>>,
+    piece: Option<Result<Frame<Bytes>, RequestBodyError>>,
     /// No piece comes after the one that is there, if one is.
     ended: bool,
     wanted: bool,
@@ -89,11 +91,11 @@ impl Pipe {
     }
 
     /// Tells the reader that the body breaks off.
-    pub(crate) fn break_off(&self, fault: Fault, cx: &Context<'_>) {
-        self.push(Some(Err(fault)), true, cx);
+    pub(crate) fn break_off(&self, error: RequestBodyError, cx: &Context<'_>) {
+        self.push(Some(Err(error)), true, cx);
     }
 
-    fn push(&self, piece: Option<Result<Frame<Bytes>, Fault>>, is_last: bool, cx: &Context<'_>) {
+    fn push(&self, piece: Option<Result<Frame<Bytes>, RequestBodyError>>, is_last: bool, cx: &Context<'_>) {
         let mut state = self.0.lock();
         state.wanted = false;
         state.piece = piece;
@@ -112,7 +114,7 @@ impl Drop for Pipe {
         let mut state = self.0.lock();
         if !state.ended {
             state.ended = true;
-            state.piece = Some(Err(Fault::CutOff));
+            state.piece = Some(Err(RequestBodyError::Malformed(Fault::CutOff)));
         }
         let reader = state.reader.take();
         drop(state);
@@ -131,9 +133,9 @@ fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
 
 impl Body for Reader {
     type Data = Bytes;
-    type Error = Fault;
+    type Error = RequestBodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let mut state = self.state.lock();
         let Some(piece) = state.piece.take() else {
             if state.ended {

@@ -31,7 +31,8 @@ impl Routes {
         self.trusts_senders
     }
 
-    /// Where a request with these facts leads, and its customer.
+    /// Where a request with these facts leads, and its customer, which is known of some refused
+    /// requests, too.
     ///
     /// The path is compared in its normal form, and goes on as it was sent. So a cluster gets no
     /// path that could be read in another way, unless its route says that it may, or neither a route
@@ -40,27 +41,35 @@ impl Routes {
         &self,
         request: &Request<B>,
         facts: &CustomerFacts<'_>,
-    ) -> Result<(Arc<Destination>, Option<Customer>), Refusal> {
+    ) -> (Result<Arc<Destination>, Refusal>, Option<Customer>) {
         let sent = request.uri().path();
-        let fields = &RequestFields::new(facts.headers, request.uri().query(), Some(facts.marks));
-        let is_of_path = self.is_customer_of_path();
-        if !self.table.asks_for_paths() && !is_of_path {
-            let customer = self.customer_at(facts, sent)?;
-            let found = self.find_at(request, facts, fields, &customer, sent).cloned();
-            return Ok((found.ok_or(Refusal::of(Rejection::NoRoute))?, customer));
+        let path = (self.table.asks_for_paths() || self.is_customer_of_path()).then(|| normalise(sent));
+        let text = path.as_ref().map_or(sent, |path| &path.text);
+        match customer::find(&self.customer, facts, text) {
+            Ok(customer) => (self.find_for(request, facts, customer.as_ref(), path.as_ref()).cloned(), customer),
+            Err(refusal) => (Err(refusal), None),
         }
-        let path = normalise(sent);
-        let customer = self.customer_at(facts, &path.text)?;
-        let found =
-            self.find_at(request, facts, fields, &customer, &path.text).ok_or(Refusal::of(Rejection::NoRoute))?;
+    }
+
+    /// Where a request of this customer leads. `path` is `None` where nothing depends on it.
+    fn find_for<B>(
+        &self,
+        request: &Request<B>,
+        facts: &CustomerFacts<'_>,
+        customer: Option<&Customer>,
+        path: Option<&NormalPath<'_>>,
+    ) -> Result<&Arc<Destination>, Refusal> {
+        let fields = &RequestFields::new(facts.headers, request.uri().query(), Some(facts.marks));
+        let find_at = |path: &str| self.find_at(request, facts, fields, customer, path);
+        let no_route = Refusal::of(Rejection::NoRoute);
+        let Some(path) = path else { return find_at(request.uri().path()).ok_or(no_route) };
+        let found = find_at(&path.text).ok_or(no_route)?;
         let is_found_by = |other: &str| {
-            let leads_there =
-                self.find_at(request, facts, fields, &customer, other).is_some_and(|other| Arc::ptr_eq(other, found));
-            leads_there && (!is_of_path || self.has_one_customer(&path, other))
+            find_at(other).is_some_and(|other| Arc::ptr_eq(other, found)) && self.has_one_customer(path, other)
         };
         let has_one_reading = !path.is_ambiguous && path.unresolved.as_deref().is_none_or(is_found_by);
         if has_one_reading || found.takes_ambiguous_paths() {
-            Ok((Arc::clone(found), customer))
+            Ok(found)
         } else {
             Err(Refusal::of(Rejection::AmbiguousPath))
         }
@@ -71,7 +80,7 @@ impl Routes {
         request: &Request<B>,
         facts: &CustomerFacts<'_>,
         fields: &RequestFields<'_>,
-        customer: &Option<Customer>,
+        customer: Option<&Customer>,
         path: &str,
     ) -> Option<&Arc<Destination>> {
         self.table.find(&RouteQuery {
@@ -79,7 +88,7 @@ impl Routes {
             path,
             method: request.method(),
             client_names: facts.peer.client_names(),
-            customer: customer.as_deref(),
+            customer: customer.map(|customer| &**customer),
             fields,
         })
     }
@@ -92,14 +101,10 @@ impl Routes {
     ) -> Result<Option<Customer>, Refusal> {
         let sent = request.uri().path();
         if self.is_customer_of_path() {
-            self.customer_at(facts, &normalise(sent).text)
+            customer::find(&self.customer, facts, &normalise(sent).text)
         } else {
-            self.customer_at(facts, sent)
+            customer::find(&self.customer, facts, sent)
         }
-    }
-
-    fn customer_at(&self, facts: &CustomerFacts<'_>, path: &str) -> Result<Option<Customer>, Refusal> {
-        customer::find(&self.customer, facts, path)
     }
 
     fn is_customer_of_path(&self) -> bool {

@@ -98,7 +98,7 @@ impl RequestTrace {
         facts.maybe("http.response.status_code", entry.status.map(|status| i64::from(status.as_u16())));
         facts.add("plimsoll.listener", &*entry.listener);
         facts.maybe("plimsoll.cluster", entry.cluster.as_deref());
-        facts.text("plimsoll.customer", entry.text(Text::Customer));
+        facts.text("plimsoll.customer", entry.customer());
         facts.maybe("plimsoll.criticality", entry.criticality.map(|criticality| criticality.name()));
         facts.add("plimsoll.attempts", i64::from(entry.attempts));
         facts.maybe("plimsoll.reason", entry.reason);
