@@ -294,7 +294,7 @@ impl Serving {
         let clients = batch.map_or(&self.clients, |batch| &batch.clients);
         let client = clients.get(cluster)?.clone();
         let batch = batch.map(|batch| batch.gate.clone());
-        let degrade = Degrade::new(common.config, route, cluster, listener.claims.only_customer_header(), common.stale);
+        let degrade = Degrade::new(common.config, &route, cluster, listener.claims.customer_fields(), common.stale);
         let keys = common.config.clusters().get(cluster).and_then(Keys::new);
         let inbound = common.inbound.get(cluster).cloned();
         let target = Target::new(client, route, &listener.claims, inbound, batch, degrade, keys);

@@ -177,7 +177,55 @@ async fn nobody_leaves_an_answer_under_fields_that_its_backend_did_not_see() {
     get(&proxy, "/", &format!("{hidden}x-do: ok for nobody\r\n")).await;
     assert_eq!(get_shed(&proxy, "/", claim).await.status, 503);
     assert_eq!(get_shed(&proxy, "/", &hidden).await.body, "for nobody");
-    assert_eq!(get_shed(&proxy, "/", "").await.body, "for nobody");
+}
+
+#[tokio::test]
+async fn stale_answer_needs_the_customer_that_its_backend_saw() {
+    let backend = obedient().await;
+    for sources in [
+        "{ header = \"x-customer\" }",
+        "[{ header = \"x-customer\" }, \"address\"]",
+        "[{ key = \"x-customer\" }, \"host\"]",
+        // The first one that a request has wins, and its backend may read the other one.
+        "[{ key = \"x-key\" }, { header = \"x-customer\" }]",
+    ] {
+        let listener = format!("customer = {sources}");
+        let proxy = start(&text(backend.address, &listener, "degraded = { max_stale = \"10m\" }", "")).await;
+        let victim = "x-key: 7\r\nx-customer: victim\r\n";
+        let hidden = format!("{victim}connection: x-customer\r\n");
+        let other = "x-key: 7\r\nx-customer: other\r\n";
+        get(&proxy, "/", &format!("{hidden}x-do: ok for nobody\r\n")).await;
+        assert_eq!(get_shed(&proxy, "/", victim).await.status, 503, "{sources}");
+        get(&proxy, "/", &format!("{victim}x-do: ok for the victim\r\n")).await;
+        assert_eq!(get_shed(&proxy, "/", &hidden).await.body, "for nobody", "{sources}");
+        assert_eq!(get_shed(&proxy, "/", victim).await.body, "for the victim", "{sources}");
+        assert_eq!(get_shed(&proxy, "/", other).await.status, 503, "{sources}");
+    }
+}
+
+#[tokio::test]
+async fn answer_of_one_side_of_a_split_is_not_given_for_the_other() {
+    let (main, canary) = (obedient().await, obedient().await);
+    let text = text(main.address, "", "split_by = \"header:x-user\"\ndegraded = { max_stale = \"10m\" }", "")
+        .replace("cluster = \"c\"", "split = [{ cluster = \"c\", weight = 1 }, { cluster = \"d\", weight = 1 }]");
+    let cluster = &text[text.find("[clusters.c]").unwrap()..];
+    let other =
+        cluster.replace("clusters.c", "clusters.d").replace(&main.address.to_string(), &canary.address.to_string());
+    let proxy = start(&format!("{text}{other}")).await;
+    // A user of each side.
+    let mut users = [None, None];
+    for user in 0..100 {
+        let before = canary.requests();
+        get(&proxy, "/probe", &format!("x-user: {user}\r\nx-do: 204\r\n")).await;
+        users[canary.requests() - before].get_or_insert(format!("x-user: {user}\r\n"));
+    }
+    let [of_main, of_canary] = users.map(|user| user.expect("both sides have users"));
+    get(&proxy, "/", &format!("{of_main}x-do: ok by main\r\n")).await;
+    assert_eq!(get_shed(&proxy, "/", &of_main).await.body, "by main");
+    assert_eq!(get_shed(&proxy, "/", &of_canary).await.status, 503, "the canary gave no answer yet");
+    get(&proxy, "/", &format!("{of_canary}x-do: ok by canary\r\n")).await;
+    assert_eq!(get_shed(&proxy, "/", &of_canary).await.body, "by canary");
+    assert_eq!(get_shed(&proxy, "/", &of_main).await.body, "by main");
 }
 
 #[tokio::test]

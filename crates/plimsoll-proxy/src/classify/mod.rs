@@ -96,12 +96,9 @@ impl Claims {
         !self.customer.iter().any(CustomerSource::can_be_invented)
     }
 
-    /// The field that names customers, if no other fact does.
-    pub(crate) fn only_customer_header(&self) -> Option<&HeaderName> {
-        match &*self.customer {
-            [CustomerSource::Header(name)] => Some(name),
-            _ => None,
-        }
+    /// The fields that may name the customer.
+    pub(crate) fn customer_fields(&self) -> Box<[HeaderName]> {
+        self.customer.iter().filter_map(CustomerSource::field).cloned().collect()
     }
 
     /// The limits on requests, where customers are known and have any.

@@ -45,6 +45,14 @@ impl CustomerSource {
         }
     }
 
+    /// The field that it is in.
+    pub(crate) fn field(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(name) | Self::Key(name) => Some(name),
+            Self::Address | Self::Certificate | Self::Host | Self::PathSegment(_) => None,
+        }
+    }
+
     /// Whether any client can choose a new name for each of its requests.
     pub(crate) fn can_be_invented(&self) -> bool {
         match self {

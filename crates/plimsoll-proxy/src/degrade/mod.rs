@@ -55,7 +55,8 @@ struct Stale {
     asked: Box<str>,
     max_stale: Duration,
     vary: Box<[HeaderName]>,
-    customer_header: Option<HeaderName>,
+    /// The fields that may name the customer.
+    customer_fields: Box<[HeaderName]>,
     store: Arc<Store>,
 }
 
@@ -87,13 +88,13 @@ struct ForStale<'r> {
 }
 
 impl Degrade {
-    /// The answers of `route`, if it has any, before this cluster, at a listener with this header for
-    /// customers.
+    /// The answers of `route`, if it has any, before this cluster, at a listener where these fields may
+    /// name the customer.
     pub(crate) fn new(
         config: &Config,
         route: &config::Route,
         cluster: &str,
-        customer_header: Option<&HeaderName>,
+        customer_fields: Box<[HeaderName]>,
         store: &Arc<Store>,
     ) -> Option<Self> {
         let degraded = route.degraded.as_ref()?;
@@ -102,7 +103,7 @@ impl Degrade {
             asked: asked(route, cluster, host).into(),
             max_stale,
             vary: degraded.vary.as_slice().into(),
-            customer_header: customer_header.cloned(),
+            customer_fields,
             store: Arc::clone(store),
         });
         Some(Self {
@@ -141,12 +142,7 @@ fn asked(route: &config::Route, cluster: &str, host: &str) -> String {
 impl Stale {
     fn of<B>(&self, request: &Request<B>, is_read: bool, asker: Asker<'_>) -> ForStale<'_> {
         let headers = request.headers();
-        // Of a field the one that the backend saw counts.
-        let customer = match &self.customer_header {
-            Some(name) => headers.get(name).map(HeaderValue::as_bytes),
-            None => asker.customer,
-        };
-        let owner = Owner::new(&self.asked, asker, request.uri(), customer);
+        let owner = Owner::new(&self.asked, asker, request.uri(), headers, &self.customer_fields);
         let is_shared = is_read && !headers.contains_key(AUTHORIZATION);
         ForStale { stale: self, owner, fields: is_shared.then(|| headers.clone()) }
     }

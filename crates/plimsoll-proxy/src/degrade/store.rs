@@ -31,21 +31,34 @@ const OVERHEAD: usize = 512;
 /// Largest part of the store for copies in progress.
 const PART_FOR_COPIES: usize = 4;
 
-/// The key of a response without the fields of the request: cluster, scheme, host, path and query,
-/// customer, and the names in the client's certificate.
+/// The key of a response without the fields that it may vary by: cluster, scheme, host, path and
+/// query, customer, and the names in the client's certificate.
+///
+/// The fields that may name the customer count, too, as the backend saw them. A client can hide them
+/// from the backend by naming them in `Connection`. And where several facts name customers, the
+/// backend may go by another one than the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner(Arc<[u8]>);
 
 impl Owner {
-    /// `asked` is the place that the route asks.
-    pub(super) fn new(asked: &str, asker: Asker<'_>, uri: &Uri, customer: Option<&[u8]>) -> Self {
+    /// `asked` is the place that the route asks, and `request` has the fields for the backend.
+    pub(super) fn new(
+        asked: &str,
+        asker: Asker<'_>,
+        uri: &Uri,
+        request: &HeaderMap,
+        customer_fields: &[HeaderName],
+    ) -> Self {
         let target = uri.path_and_query().map_or("", |target| target.as_str());
         let mut name = Vec::with_capacity(asked.len() + asker.host.len() + target.len() + 32);
         name.push(u8::from(asker.is_tls));
         let host = asker.host.to_ascii_lowercase();
-        let customer = customer.map(|customer| [b"=", customer].concat()).unwrap_or_default();
+        let customer = asker.customer.map(|customer| [b"=", customer].concat()).unwrap_or_default();
         for part in [asked.as_bytes(), host.as_bytes(), target.as_bytes(), &customer] {
             add(&mut name, part);
+        }
+        for field in customer_fields {
+            add(&mut name, &value(request, field));
         }
         for client in asker.client_names {
             add(&mut name, client.as_bytes());
@@ -297,7 +310,7 @@ mod tests {
 
     fn owner(path: &str) -> Owner {
         let asker = Asker { is_tls: false, host: "a.example", client_names: &[], customer: None };
-        Owner::new("web", asker, &path.parse().unwrap(), None)
+        Owner::new("web", asker, &path.parse().unwrap(), &HeaderMap::new(), &[])
     }
 
     fn language(language: &'static str) -> HeaderMap {
@@ -321,19 +334,30 @@ mod tests {
         let asker = Asker { is_tls: false, host: "a", client_names: &[], customer: None };
         let uri: Uri = "/x?y".parse().unwrap();
         let names: [Box<str>; 1] = ["acme".into()];
+        let fields = [HeaderName::from_static("x-customer"), HeaderName::from_static("x-key")];
+        let of = |asked: &str, asker: Asker<'_>, uri: &Uri, seen: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            seen.iter().for_each(|(name, value)| _ = headers.append(*name, value.parse().unwrap()));
+            Owner::new(asked, asker, uri, &headers, &fields)
+        };
         let all = [
-            Owner::new("web", asker, &uri, None),
-            Owner::new("web", asker, &uri, Some(b"")),
-            Owner::new("web", asker, &uri, Some(b"acme")),
-            Owner::new("web", Asker { client_names: &names, ..asker }, &uri, None),
-            Owner::new("web", Asker { is_tls: true, ..asker }, &uri, None),
-            Owner::new("we", Asker { host: "ba", ..asker }, &uri, None),
-            Owner::new("web", asker, &"/x?z".parse().unwrap(), None),
+            of("web", asker, &uri, &[]),
+            of("web", Asker { customer: Some(b""), ..asker }, &uri, &[]),
+            of("web", Asker { customer: Some(b"acme"), ..asker }, &uri, &[]),
+            of("web", Asker { customer: Some(b"acme"), ..asker }, &uri, &[("x-customer", "acme")]),
+            of("web", Asker { customer: Some(b"acme"), ..asker }, &uri, &[("x-key", "acme")]),
+            of("web", asker, &uri, &[("x-customer", "")]),
+            of("web", asker, &uri, &[("x-customer", "a"), ("x-customer", "b")]),
+            of("web", asker, &uri, &[("x-customer", "a"), ("x-key", "b")]),
+            of("web", Asker { client_names: &names, ..asker }, &uri, &[]),
+            of("web", Asker { is_tls: true, ..asker }, &uri, &[]),
+            of("we", Asker { host: "ba", ..asker }, &uri, &[]),
+            of("web", asker, &"/x?z".parse().unwrap(), &[]),
         ];
         for (i, one) in all.iter().enumerate() {
             assert_eq!(all.iter().filter(|other| *other == one).count(), 1, "{i}");
         }
-        assert_eq!(Owner::new("web", Asker { host: "A", ..asker }, &uri, None), all[0], "a host has no case");
+        assert_eq!(of("web", Asker { host: "A", ..asker }, &uri, &[("accept", "a")]), all[0], "a host has no case");
     }
 
     #[tokio::test(start_paused = true)]
