@@ -69,34 +69,20 @@ impl<C> Default for FleetSnapshot<C> {
 impl<C> FleetSnapshot<C> {
     /// The same with something else of each cluster.
     pub(crate) fn map<D>(self, cluster: impl FnMut(C) -> D) -> FleetSnapshot<D> {
-        let clusters = self.clusters.into_iter().map(cluster).collect();
-        let Self {
-            listeners,
-            reloads_taken,
-            reloads_refused,
-            last_reload,
-            access_log_dropped,
-            request_limits,
-            etcd,
-            traces,
-            ..
-        } = self;
-        let (pressure, stale_answers) = (self.pressure, self.stale_answers);
-        let (splits, mirrors) = (self.splits, self.mirrors);
         FleetSnapshot {
-            clusters,
-            listeners,
-            splits,
-            mirrors,
-            reloads_taken,
-            reloads_refused,
-            last_reload,
-            access_log_dropped,
-            request_limits,
-            etcd,
-            traces,
-            pressure,
-            stale_answers,
+            clusters: self.clusters.into_iter().map(cluster).collect(),
+            listeners: self.listeners,
+            splits: self.splits,
+            mirrors: self.mirrors,
+            reloads_taken: self.reloads_taken,
+            reloads_refused: self.reloads_refused,
+            last_reload: self.last_reload,
+            access_log_dropped: self.access_log_dropped,
+            request_limits: self.request_limits,
+            etcd: self.etcd,
+            traces: self.traces,
+            pressure: self.pressure,
+            stale_answers: self.stale_answers,
         }
     }
 }
