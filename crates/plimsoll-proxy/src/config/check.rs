@@ -418,8 +418,8 @@ impl Rules<'_> {
             // Unreadable settings were reported already.
             [] if *route == Route::default() && !self.checker.is_readable(path) => {}
             [] if places.iter().all(|(key, _)| self.checker.is_readable(&format!("{path}.{key}"))) => {
-                let help =
-                    "add cluster = \"...\", answer = { status = 403 }, redirect = \"https\" or black_hole = true";
+                let help = "add cluster = \"...\", [[routes.split]], answer = { status = 403 }, redirect = \"https\" or \
+                            black_hole = true";
                 self.report(format!("{path}.cluster"), "is missing: the route leads nowhere", help);
             }
             [first, second, ..] => {
