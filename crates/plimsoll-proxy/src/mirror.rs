@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use plimsoll_core::split::{Split, turn_of_copy};
 
-use crate::config::{Config, Mirror, Route};
+use crate::config::{Config, Mirror, Route, RouteKey};
 use crate::counts::{Counts, Label};
-use crate::split::route_name;
 
 /// The fate of one request that a mirror could have copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,39 +53,40 @@ impl Label for Fate {
     }
 }
 
-/// The mirrors of all routes, by the name of the route.
+/// The mirrors of all routes, with the names of these.
 #[derive(Clone, Default)]
-pub(crate) struct Mirrors(Arc<BTreeMap<String, Arc<LiveMirror>>>);
+pub(crate) struct Mirrors(Arc<BTreeMap<RouteKey, (Arc<str>, Arc<LiveMirror>)>>);
 
 impl Mirrors {
     /// Those of `config`. Counts and copies in flight of a route go on.
     pub(crate) fn updated(&self, config: &Config) -> Self {
-        let mirrors = config.routes().iter().filter_map(|route| {
-            let name = route_name(route);
-            let settings = route.mirror.as_ref()?;
-            let live = match self.0.get(&name) {
+        let mirrors = config.named_routes().filter_map(|route| {
+            let settings = route.route.mirror.as_ref()?;
+            let live = match self.of(&route) {
                 Some(former) if former.settings == *settings => Arc::clone(former),
                 former => Arc::new(LiveMirror::new(settings, former.map(|former| Arc::clone(&former.shared)))),
             };
-            Some((name, live))
+            Some((route.key(), (Arc::clone(route.name), live)))
         });
         Self(Arc::new(mirrors.collect()))
     }
 
     /// The mirror of a route, if it has one.
     pub(crate) fn of(&self, route: &Route) -> Option<&Arc<LiveMirror>> {
-        self.0.get(&route_name(route))
+        self.0.get(&route.key()).map(|(_, live)| live)
     }
 
-    /// All of them, by the names of their routes.
+    /// All of them, in the order of the names of their routes.
     pub(crate) fn views(&self) -> Vec<MirrorView> {
-        let view = |(route, live): (&String, &Arc<LiveMirror>)| MirrorView {
-            route: route.clone(),
+        let view = |(name, live): &(Arc<str>, Arc<LiveMirror>)| MirrorView {
+            route: name.to_string(),
             cluster: live.settings.cluster.clone(),
             active: live.shared.active.load(Ordering::Relaxed),
             requests: live.shared.fates.counts().collect(),
         };
-        self.0.iter().map(view).collect()
+        let mut views: Vec<MirrorView> = self.0.values().map(view).collect();
+        views.sort_by(|a, b| a.route.cmp(&b.route));
+        views
     }
 }
 
@@ -94,7 +94,7 @@ impl Mirrors {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MirrorView {
-    /// The route, with its listeners if it names some.
+    /// The name of the route.
     pub route: String,
     /// The cluster that gets the copies.
     pub cluster: String,
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn only(mirrors: &Mirrors) -> &Arc<LiveMirror> {
-        mirrors.0.values().next().unwrap()
+        &mirrors.0.values().next().unwrap().1
     }
 
     #[test]

@@ -256,30 +256,30 @@ impl Serving {
 
     fn routes(&self, common: &Common<'_>, listener: &ListenerPlan) -> Routes {
         let table = RouteTable::new(common.config.routes_of(&listener.name).filter_map(|route| {
-            let destination = match route.leads() {
+            let destination = match route.route.leads() {
                 Leads::Cluster(name) => Destination::Cluster(Arc::new(self.target(common, listener, route, name)?)),
                 Leads::Split(_) => Destination::Split(self.sides(common, listener, route)?),
                 Leads::Answer(answer) => {
-                    Destination::Answer(FixedAnswer::new(common.config, answer), response_rules(route))
+                    Destination::Answer(FixedAnswer::new(common.config, answer), response_rules(&route))
                 }
                 Leads::Redirect(redirect) => {
-                    Destination::Redirect(Redirect::new(redirect, route), response_rules(route))
+                    Destination::Redirect(Redirect::new(redirect, &route), response_rules(&route))
                 }
                 Leads::BlackHole => Destination::BlackHole,
             };
-            Some((route, Arc::new(destination)))
+            Some((route.route, Arc::new(destination)))
         }));
         Routes::new(table, &listener.claims)
     }
 
-    fn sides(&self, common: &Common<'_>, listener: &ListenerPlan, route: &config::Route) -> Option<Sides> {
-        let live = common.splits.of(route)?;
+    fn sides(&self, common: &Common<'_>, listener: &ListenerPlan, route: config::NamedRoute<'_>) -> Option<Sides> {
+        let live = common.splits.of(&route)?;
         let side = |(side, cluster): (usize, &str)| {
             let mut target = self.target(common, listener, route, cluster)?;
             target.side = Some(Box::new(SideOf { live: Arc::clone(live), side }));
             Some((Arc::new(target), self.clients.get(cluster)?.cluster().clone()))
         };
-        Some(Sides::new(live, route.clusters().enumerate().map(side).collect::<Option<_>>()?))
+        Sides::new(live, route.clusters().enumerate().map(side).collect::<Option<_>>()?)
     }
 
     /// `None` for a cluster that does not exist; a config names no such.
@@ -287,7 +287,7 @@ impl Serving {
         &self,
         common: &Common<'_>,
         listener: &ListenerPlan,
-        route: &config::Route,
+        route: config::NamedRoute<'_>,
         cluster: &str,
     ) -> Option<Target> {
         let batch = listener.batch.as_ref();
@@ -298,7 +298,7 @@ impl Serving {
         let keys = common.config.clusters().get(cluster).and_then(Keys::new);
         let inbound = common.inbound.get(cluster).cloned();
         let target = Target::new(client, route, &listener.claims, inbound, batch, degrade, keys);
-        Some(match self.mirror(common, route) {
+        Some(match self.mirror(common, &route) {
             Some(mirror) => target.mirrored(mirror),
             None => target,
         })

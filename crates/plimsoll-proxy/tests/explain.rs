@@ -145,3 +145,25 @@ async fn who_falls_into_a_black_hole_or_gets_the_route_s_own_answer_can_be_asked
     assert_eq!(end("g"), Some((Some(StatusCode::GONE), Some("route-answer"))));
     assert_eq!(end("h"), Some((None, Some("black-hole"))));
 }
+
+#[tokio::test]
+async fn name_of_a_route_tells_no_secret_of_its_conditions() {
+    let backend = Backend::echo().await;
+    let routes = ["1", "2"].map(|version| {
+        format!(
+            "[[routes]]\nheaders = {{ authorization = \"Bearer secret-{version}\" }}\nquery = {{ token = \"secret\" }}\n\
+             split = [{{ cluster = \"a\", weight = 1 }}, {{ cluster = \"b\", weight = 1 }}]\nmirror = {{ cluster = \"c\" }}\n"
+        )
+    });
+    let clusters = ["a", "b", "c"].map(|name| format!("[clusters.{name}]\nbackends = [\"{}\"]\n", backend.address));
+    let listener = "threads = 1\n[[listeners]]\naddress = \"127.0.0.1:0\"\nname = \"main\"\n";
+    let proxy = start(&format!("{listener}{}{}", routes.concat(), clusters.concat())).await;
+    let answer = ask(&proxy, "/?token=secret", "authorization: Bearer secret-2\r\nx-request-id: one\r\n").await;
+    assert_eq!(answer.status, 200);
+    let names = ["/ header authorization query token", "/ header authorization query token #2"];
+    assert_eq!(explained(&proxy, "one").unwrap().route.as_deref(), Some(names[1]));
+    assert_eq!(proxy.splits().iter().map(|split| &*split.route).collect::<Vec<_>>(), names);
+    assert_eq!(proxy.mirrors().iter().map(|mirror| &*mirror.route).collect::<Vec<_>>(), names);
+    let told = format!("{:?}", (proxy.explanations(), proxy.splits(), proxy.mirrors()));
+    assert!(!told.contains("secret"), "{told}");
+}

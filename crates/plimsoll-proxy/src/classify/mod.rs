@@ -114,7 +114,7 @@ pub(crate) struct Rules {
     /// The route's setting.
     fixed: Option<Criticality>,
     /// The name of the route.
-    route: Box<str>,
+    route: Arc<str>,
 }
 
 /// Where it comes from how critical a request is.
@@ -179,9 +179,8 @@ pub(crate) struct Class {
 }
 
 impl Rules {
-    pub(crate) fn new(claims: &Claims, route: &config::Route) -> Self {
-        let fixed = route.criticality;
-        Self { claims: claims.clone(), fixed, route: route.to_string().into() }
+    pub(crate) fn new(claims: &Claims, route: config::NamedRoute<'_>) -> Self {
+        Self { claims: claims.clone(), fixed: route.criticality, route: Arc::clone(route.name) }
     }
 
     /// Whether requests that go on are marked with their criticality.
@@ -275,5 +274,32 @@ impl Rules {
             cohort: self.cohort(headers),
             is_retry: class.is_retry,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn fields_that_another_listener_believes_are_removed() {
+        let text = "[[listeners]]\naddress = \":80\"\ncustomer = { header = \"x-customer\" }\n\
+                    trust_criticality = \"critical-plus\"\n[listeners.priority]\nheader = \"x-priority\"\n\
+                    critical_plus = \"0-7\"\n[[listeners]]\naddress = \":81\"\n[[routes]]\ncluster = \"a\"\n[clusters.a]\n\
+                    backends = [\"10.0.0.1:80\"]\n[other_customers]\nrequests_per_second = 10\n";
+        let config = config::Config::parse("test", text).unwrap_or_else(|error| panic!("{error}"));
+        let quotas = Arc::new(Quotas::new(&config, &Arc::default()));
+        let left = config.listeners().iter().map(|listener| {
+            let claims = Claims::new(listener, config.listeners(), &quotas);
+            let rules = Rules::new(&claims, config.named_routes().next().expect("there is one"));
+            let fields = ["x-customer", "x-priority", "x-other"];
+            let mut headers: HeaderMap =
+                fields.iter().map(|name| (HeaderName::from_static(name), HeaderValue::from_static("1"))).collect();
+            rules.strip(&mut headers);
+            fields.map(|name| headers.contains_key(name))
+        });
+        assert_eq!(left.collect::<Vec<_>>(), [[true, true, true], [false, false, true]]);
     }
 }

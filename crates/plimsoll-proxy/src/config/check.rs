@@ -346,6 +346,15 @@ impl Rules<'_> {
 
     fn route(&mut self, raw: &RawConfig, i: usize, route: &Route) {
         let path = format!("routes[{i}]");
+        if let Some(name) = &route.name {
+            let at = format!("{path}.name");
+            if !is_name(name) {
+                self.report(at, format!("\"{name}\" is not a name for a route"), NAME_HELP);
+            } else if let Some(j) = raw.routes[..i].iter().position(|other| other.name.as_ref() == Some(name)) {
+                let reason = format!("\"{name}\" is the name of routes[{j}] too");
+                self.report(at, reason, "give each route a name of its own");
+            }
+        }
         self.leads(raw, &path, route);
         for (k, name) in route.listeners.iter().enumerate() {
             if !raw.listeners.iter().any(|listener| listener.name == *name) {

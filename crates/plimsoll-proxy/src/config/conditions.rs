@@ -4,8 +4,6 @@
 //! expressions are left out on purpose: a route is found by lookups, in a time that a client cannot
 //! stretch, and `check` can compare two routes. `crate::route` says how requests are read.
 
-use std::fmt;
-
 use http::HeaderName;
 use plimsoll_config::{Codec, DeValue, Flaw, Reading, Spanned, kind, quoted};
 
@@ -38,17 +36,6 @@ impl Condition {
     pub(super) fn is_implied_by(&self, other: &Self) -> bool {
         let is_wider = self.wanted == Wanted::Present && matches!(other.wanted, Wanted::Value(_));
         self.name == other.name && (self.wanted == other.wanted || is_wider)
-    }
-}
-
-/// In the words of the name of a route, behind `header`, `query` or `cookie`.
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.wanted {
-            Wanted::Value(value) => write!(f, "{}={value}", self.name),
-            Wanted::Present => f.write_str(&self.name),
-            Wanted::Absent => write!(f, "!{}", self.name),
-        }
     }
 }
 

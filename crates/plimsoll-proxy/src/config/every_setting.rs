@@ -103,8 +103,14 @@ fn with(setting: &Setting, value: &str, text: &str) -> String {
 
 /// The configuration that `text` is, without rules over several settings; `None` if it is none.
 fn config(text: &str) -> Option<Config> {
-    let Read { root: raw, places, problems } = read(text);
-    problems.is_empty().then(|| Config { raw, files: Files::default(), source_name: "test".to_owned(), places })
+    let Read { root: raw, places, problems } = read::<RawConfig>(text);
+    problems.is_empty().then(|| Config {
+        route_names: route::names(&raw.routes),
+        raw,
+        files: Files::default(),
+        source_name: "test".to_owned(),
+        places,
+    })
 }
 
 fn changes(setting: &Setting) -> Vec<String> {

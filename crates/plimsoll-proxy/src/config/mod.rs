@@ -110,7 +110,8 @@ pub use raw::Drain;
 pub use redirect::{Redirect, UrlScheme};
 pub(crate) use resolve::{Names, Resolved};
 pub use retry::Retry;
-pub use route::{HostPattern, Leads, PathPrefix, Route};
+pub(crate) use route::RouteKey;
+pub use route::{HostPattern, Leads, NamedRoute, PathPrefix, Route};
 pub use simple::Simple;
 pub use split::{Margins, SplitKey, SplitSide};
 pub(crate) use subset::Coordinated;
@@ -139,6 +140,8 @@ pub use unix_socket::SocketMode;
 #[derive(Clone, Debug)]
 pub struct Config {
     raw: RawConfig,
+    /// By place in the file.
+    route_names: Vec<Arc<str>>,
     files: Files,
     source_name: String,
     places: Places,
@@ -177,7 +180,8 @@ impl Config {
         let problems = check::check(&mut raw, &places, problems);
         let (files, problems) = files::read(&raw, folder, &places, problems);
         if problems.is_empty() {
-            Ok(Self { raw, files, source_name: source_name.to_owned(), places })
+            let route_names = route::names(&raw.routes);
+            Ok(Self { raw, route_names, files, source_name: source_name.to_owned(), places })
         } else {
             Err(ConfigError::new(source_name, problems))
         }
@@ -357,9 +361,14 @@ impl Config {
         &self.raw.routes
     }
 
+    /// The routes with their names, in the order of the file.
+    pub fn named_routes(&self) -> impl Iterator<Item = NamedRoute<'_>> {
+        self.route_names.iter().zip(&self.raw.routes).map(|(name, route)| NamedRoute { name, route })
+    }
+
     /// The routes for requests that come in at the listener of this name, in the order of the file.
-    pub fn routes_of<'a>(&'a self, listener: &'a str) -> impl Iterator<Item = &'a Route> {
-        self.raw.routes.iter().filter(move |route| route.applies_to(listener))
+    pub fn routes_of<'a>(&'a self, listener: &'a str) -> impl Iterator<Item = NamedRoute<'a>> {
+        self.named_routes().filter(move |route| route.applies_to(listener))
     }
 
     /// How the library's client is to serve the cluster of this name.

@@ -1,7 +1,10 @@
 //! The matches and actions of routes, as in the file; `crate::route` compiles them.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::Ipv6Addr;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
@@ -11,7 +14,7 @@ use plimsoll_core::Criticality;
 use plimsoll_tls_config::{ClientName, is_host_name};
 
 use super::answer::Answer;
-use super::conditions::{self, Condition};
+use super::conditions::{self, Condition, Wanted};
 use super::criticality::CRITICALITY;
 use super::customer::CustomerName;
 use super::degraded::Degraded;
@@ -157,6 +160,9 @@ const HOST_NAME: Format<Authority> = Format {
 /// Another match makes another route; another action is one of the same route.
 const ACTION: Effect = Effect::Applied("from the next request on; those in flight finish where they are");
 
+/// The counts of a split and a mirror go on under it.
+const NAME: Effect = Effect::Applied("metrics, logs and explanations name it so from now on");
+
 table! {
     /// A rule for the end of some requests.
     #[derive(Clone, Debug, PartialEq)]
@@ -205,6 +211,8 @@ table! {
         pub ambiguous_paths: bool = false, value, ACTION;
         /// Listeners whose requests are looked at, by name; empty for all. They exist.
         pub listeners: Vec<String> = Vec::new(), value, Effect::Another;
+        /// Its name in metrics, logs and explanations; its matches if left out.
+        pub name: Option<String> = None, optional, NAME;
         /// The clusters that answer, by weight; the first is the main version.
         pub split: Vec<SplitSide> = Vec::new(), tables, ACTION;
         /// The differences that are relevant between the sides of `split`.
@@ -255,6 +263,16 @@ impl Route {
         self.cluster.as_deref().into_iter().chain(self.split.iter().map(|side| side.cluster.as_str()))
     }
 
+    /// Its matches. No two routes of a configuration have the same: one of them would be dead.
+    pub(crate) fn key(&self) -> RouteKey {
+        let Self { host, path_prefix, path, methods, headers, query, cookies, .. } = self;
+        let Self { client_names, customers, listeners, .. } = self;
+        RouteKey(format!(
+            "{:?}",
+            (host, path_prefix, path, methods, headers, query, cookies, client_names, customers, listeners)
+        ))
+    }
+
     /// Its conditions on fields, parameters and cookies, with the names of their tables.
     pub(crate) fn conditions(&self) -> [(&'static str, &[Condition]); 3] {
         [("headers", &self.headers), ("query", &self.query), ("cookies", &self.cookies)]
@@ -279,7 +297,51 @@ impl Route {
     }
 }
 
-/// The route in words, for messages.
+/// The matches of a route, by which two configurations have the same route. They may hold secrets.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RouteKey(String);
+
+/// A route and its name, which no other route of the configuration has.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedRoute<'c> {
+    /// For metrics, logs and explanations.
+    pub name: &'c Arc<str>,
+    /// The route.
+    pub route: &'c Route,
+}
+
+impl Deref for NamedRoute<'_> {
+    type Target = Route;
+
+    fn deref(&self) -> &Route {
+        self.route
+    }
+}
+
+/// The names of `routes`: those of the file, else their matches with their listeners. Further routes
+/// with the same matches but for values have a number: `/ header x-version`, `/ header x-version #2`.
+///
+/// Values of conditions are no part of a name. They may be secrets, such as `Authorization`.
+pub(super) fn names(routes: &[Route]) -> Vec<Arc<str>> {
+    let mut known: HashMap<String, u32> = HashMap::new();
+    let name = |route: &Route| {
+        if let Some(name) = &route.name {
+            return name.as_str().into();
+        }
+        let mut name = route.to_string();
+        if !route.listeners.is_empty() {
+            name.push_str(&format!(" at {}", route.listeners.join(", ")));
+        }
+        let number = known.entry(name.clone()).and_modify(|number| *number += 1).or_insert(1);
+        if *number > 1 {
+            name.push_str(&format!(" #{number}"));
+        }
+        name.into()
+    };
+    routes.iter().map(name).collect()
+}
+
+/// The matches in words, without values of conditions.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(host) = &self.host {
@@ -303,7 +365,8 @@ impl fmt::Display for Route {
             .zip(self.conditions())
             .flat_map(|(word, (_, conditions))| conditions.iter().map(move |condition| (word, condition)))
         {
-            write!(f, " {word} {condition}")?;
+            let absent = if condition.wanted == Wanted::Absent { "!" } else { "" };
+            write!(f, " {word} {absent}{}", condition.name)?;
         }
         Ok(())
     }
@@ -339,7 +402,39 @@ mod tests {
                     headers = { \"X-B\" = \"1\", x-a = false }\nquery = { v = \"2\" }\ncookies = { c = true }\n\
                     [clusters.w]\nbackends = [\"10.0.0.1:80\"]\n";
         let config = super::super::Config::parse("test", text).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(config.routes()[0].to_string(), "a.b/x exact GET header !x-a header x-b=1 query v=2 cookie c");
+        assert_eq!(config.routes()[0].to_string(), "a.b/x exact GET header !x-a header x-b query v cookie c");
+    }
+
+    #[test]
+    fn name_of_a_route_is_unique_and_has_no_values() {
+        let route = |more: &str| format!("[[routes]]\n{more}\ncluster = \"w\"\n");
+        let bearer = |token: &str| route(&format!("headers = {{ authorization = \"Bearer {token}\" }}"));
+        let text = [
+            "[[listeners]]\naddress = \":80\"\nname = \"a\"\n[[listeners]]\naddress = \":81\"\nname = \"b\"\n",
+            &bearer("secret-1"),
+            &bearer("secret-2"),
+            &route("cookies = { session = \"secret-3\" }\nquery = { token = \"secret-4\" }"),
+            &route("headers = { authorization = \"Bearer secret-5\" }\nname = \"partners\""),
+            &bearer("secret-6"),
+            &route("listeners = [\"a\"]"),
+            &route("listeners = [\"b\"]"),
+            "[clusters.w]\nbackends = [\"10.0.0.1:80\"]\n",
+        ]
+        .concat();
+        let config = super::super::Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}"));
+        let names: Vec<&str> = config.named_routes().map(|route| &**route.name).collect();
+        let expected = [
+            "/ header authorization",
+            "/ header authorization #2",
+            "/ query token cookie session",
+            "partners",
+            "/ header authorization #3",
+            "/ at a",
+            "/ at b",
+        ];
+        assert_eq!(names, expected);
+        let keys: std::collections::BTreeSet<_> = config.routes().iter().map(Route::key).collect();
+        assert_eq!(keys.len(), names.len());
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn rules(settings: &str) -> Rules {
     let config = Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}"));
     Rules::new(
         &Claims::new(&config.listeners()[0], config.listeners(), &Arc::new(Quotas::new(&config, &Arc::default()))),
-        &config.routes()[0],
+        config.named_routes().next().unwrap(),
     )
 }
 

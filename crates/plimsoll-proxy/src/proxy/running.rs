@@ -232,7 +232,7 @@ impl Running {
                 file.set_mode(listener.mode());
             }
             running.shared.set_tls(config.server_tls(&listener.name).map(Arc::as_ref));
-            let leads_to = config.routes_of(&listener.name).flat_map(|route| route.clusters());
+            let leads_to = config.routes_of(&listener.name).flat_map(|route| route.route.clusters());
             let leads_to = leads_to.filter_map(|name| self.clusters.get(name));
             let former = running.batch.take();
             running.batch =
@@ -344,7 +344,7 @@ fn behind(
     clusters: &BTreeMap<String, Cluster>,
     inbound: &BTreeMap<String, Arc<Inbound>>,
 ) -> Vec<Behind> {
-    let names: BTreeSet<&str> = config.routes_of(listener).flat_map(|route| route.clusters()).collect();
+    let names: BTreeSet<&str> = config.routes_of(listener).flat_map(|route| route.route.clusters()).collect();
     names.into_iter().filter_map(|name| Some((clusters.get(name)?.clone(), inbound.get(name).cloned()))).collect()
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct Target {
     tells_address: bool,
     /// Backends are spoken to in HTTP/2 only.
     is_http2: bool,
-    /// The route, in words.
+    /// The name of the route.
     route: Arc<str>,
     /// The name of the cluster.
     cluster: Arc<str>,
@@ -110,7 +110,7 @@ impl Target {
     /// `claims` and `batch` are those of the listener, `inbound` the gate of the cluster.
     pub(crate) fn new(
         client: Client<RequestBody>,
-        route: &config::Route,
+        route: config::NamedRoute<'_>,
         claims: &Claims,
         inbound: Option<Arc<Inbound>>,
         batch: Option<Batch>,
@@ -120,7 +120,7 @@ impl Target {
         let rules = classify::Rules::new(claims, route);
         let settings = client.cluster().config();
         Self {
-            route: route.to_string().into(),
+            route: Arc::clone(route.name),
             cluster: client.cluster().name().into(),
             is_classified: rules.marks() || inbound.is_some(),
             rules,
@@ -135,7 +135,7 @@ impl Target {
             takes_ambiguous_paths: route.ambiguous_paths,
             keys: keys.map(Box::new),
             degrade,
-            changes: Changes::new(route),
+            changes: Changes::new(&route),
             side: None,
             mirror: None,
             request_timeout: route.request_timeout,
@@ -229,7 +229,7 @@ impl Target {
         self
     }
 
-    /// The route, in words.
+    /// The name of the route.
     pub(crate) fn route(&self) -> &Arc<str> {
         &self.route
     }

@@ -19,8 +19,9 @@ pub(crate) struct Sides {
 }
 
 impl Sides {
-    pub(crate) fn new(live: &Arc<LiveSplit>, sides: Vec<(Arc<Target>, Cluster)>) -> Self {
-        Self { live: Arc::clone(live), sides }
+    /// `None` unless there is a target for each side.
+    pub(crate) fn new(live: &Arc<LiveSplit>, sides: Vec<(Arc<Target>, Cluster)>) -> Option<Self> {
+        (sides.len() == live.sides()).then(|| Self { live: Arc::clone(live), sides })
     }
 
     /// Where a request goes. `customer` and `address` are those of its client.

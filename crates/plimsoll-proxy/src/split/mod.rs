@@ -21,47 +21,42 @@ use plimsoll_core::split::{Split, turn};
 
 pub(crate) use self::fact::Fact;
 pub use self::words::{difference, worst};
-use crate::config::{Config, Leads, Route, SplitKey};
+use crate::config::{Config, Leads, NamedRoute, Route, RouteKey, SplitKey};
 
-/// The splits of all routes, by the name of the route.
+/// The splits of all routes.
 #[derive(Clone, Default)]
-pub(crate) struct Splits(Arc<BTreeMap<String, Arc<LiveSplit>>>);
+pub(crate) struct Splits(Arc<BTreeMap<RouteKey, Arc<LiveSplit>>>);
 
 impl Splits {
     /// Those of `config`; what did not change goes on.
     pub(crate) fn updated(&self, config: &Config) -> Self {
-        let splits = config.routes().iter().filter_map(|route| {
-            let name = route_name(route);
-            let wanted = LiveSplit::new(&name, route)?;
-            let live = match self.0.get(&name) {
+        let splits = config.named_routes().filter_map(|route| {
+            let key = route.key();
+            let wanted = LiveSplit::new(route)?;
+            let live = match self.0.get(&key) {
                 Some(former) if former.is_same(&wanted) => {
+                    former.route.lock().clone_from(route.name);
                     former.set_margins(route.margins.unwrap_or_default().of_core());
                     Arc::clone(former)
                 }
                 Some(former) => Arc::new(wanted.counting_on(former)),
                 None => Arc::new(wanted),
             };
-            Some((name, live))
+            Some((key, live))
         });
         Self(Arc::new(splits.collect()))
     }
 
     /// The split of a route, if it has one.
     pub(crate) fn of(&self, route: &Route) -> Option<&Arc<LiveSplit>> {
-        self.0.get(&route_name(route))
+        self.0.get(&route.key())
     }
 
-    /// All of them, by the names of their routes.
+    /// All of them, in the order of the names of their routes.
     pub(crate) fn views(&self) -> Vec<SplitView> {
-        self.0.values().map(|split| split.view()).collect()
-    }
-}
-
-/// The route in words, with its listeners if it names some.
-pub(crate) fn route_name(route: &Route) -> String {
-    match route.listeners.as_slice() {
-        [] => route.to_string(),
-        listeners => format!("{route} at {}", listeners.join(", ")),
+        let mut views: Vec<SplitView> = self.0.values().map(|split| split.view()).collect();
+        views.sort_by(|a, b| a.route.cmp(&b.route));
+        views
     }
 }
 
@@ -75,7 +70,8 @@ struct SideCounts {
 
 /// The split of one route.
 pub(crate) struct LiveSplit {
-    route: Arc<str>,
+    /// The name of the route, which a reload may change.
+    route: Mutex<Arc<str>>,
     by: Option<SplitKey>,
     clusters: Vec<Arc<str>>,
     weights: Vec<f64>,
@@ -91,13 +87,13 @@ pub(crate) struct LiveSplit {
 
 impl LiveSplit {
     /// `None` for a route without a split.
-    fn new(name: &str, route: &Route) -> Option<Self> {
+    fn new(route: NamedRoute<'_>) -> Option<Self> {
         let Leads::Split(sides) = route.leads() else { return None };
         let weights: Vec<f64> = sides.iter().map(|side| side.weight).collect();
         let margins = route.margins.unwrap_or_default().of_core();
         let compare = |_| Mutex::new(Comparison::new(Timestamp::ZERO, margins));
         Some(Self {
-            route: name.into(),
+            route: Mutex::new(Arc::clone(route.name)),
             by: route.split_by.clone(),
             clusters: sides.iter().map(|side| side.cluster.as_str().into()).collect(),
             split: Split::new(&weights)?.named(sides.iter().map(|side| side.cluster.as_str())),
@@ -108,6 +104,11 @@ impl LiveSplit {
             since: SystemTime::now(),
             comparisons: sides[1..].iter().map(compare).collect(),
         })
+    }
+
+    /// The number of its sides.
+    pub(crate) fn sides(&self) -> usize {
+        self.clusters.len()
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -181,7 +182,7 @@ impl LiveSplit {
     }
 
     fn log(&self, canary: &str, verdict: Verdict, report: &Report) {
-        let (route, main) = (&*self.route, &*self.clusters[0]);
+        let (route, main) = (&*Arc::clone(&self.route.lock()), &*self.clusters[0]);
         let requests = report.requests[0] + report.requests[1];
         let difference = worst(report);
         match verdict {
@@ -209,7 +210,7 @@ impl LiveSplit {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let sides = self.clusters.iter().zip(&self.counts).zip(&self.weights).zip(self.split.shares());
         SplitView {
-            route: self.route.to_string(),
+            route: self.route.lock().to_string(),
             by: self.by.as_ref().map(ToString::to_string),
             since: self.since,
             sides: sides
@@ -231,7 +232,7 @@ impl LiveSplit {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SplitView {
-    /// The route, with its listeners if it names some.
+    /// The name of the route.
     pub route: String,
     /// What keeps users on one side; `None` for nothing.
     pub by: Option<String>,
@@ -293,6 +294,33 @@ mod tests {
         assert_eq!((view.sides[1].requests, view.comparisons[0].requests), (1, [0, 0]));
         let by_key = same.updated(&config(5, "split_by = \"cookie:c\""));
         assert!(!Arc::ptr_eq(only(&by_key), only(&same)));
+    }
+
+    #[test]
+    fn routes_that_differ_by_a_value_have_splits_of_their_own() {
+        let route = |version: u32, more: &str| {
+            format!(
+                "[[routes]]\nheaders = {{ x-version = \"{version}\" }}\nsplit = [{{ cluster = \"a\", weight = 1 }}, \
+                 {{ cluster = \"b\", weight = 1 }}{more}]\n"
+            )
+        };
+        let text = |routes: &str| {
+            let clusters = ["a", "b", "c"].map(|name| format!("[clusters.{name}]\nbackends = [\"10.0.0.1:80\"]\n"));
+            let text = format!("[[listeners]]\naddress = \":80\"\n{routes}{}", clusters.concat());
+            Config::parse("test.toml", &text).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let (first, second) = (route(1, ""), route(2, ", { cluster = \"c\", weight = 1 }"));
+        let config = text(&format!("{first}{second}"));
+        let splits = Splits::default().updated(&config);
+        let sides: Vec<_> = config.routes().iter().map(|route| splits.of(route).unwrap().sides()).collect();
+        assert_eq!(sides, [2, 3]);
+        splits.of(&config.routes()[1]).unwrap().record(1, &SERVED);
+        let names = |splits: &Splits| splits.views().into_iter().map(|view| view.route).collect::<Vec<_>>();
+        assert_eq!(names(&splits), ["/ header x-version", "/ header x-version #2"]);
+        // The counts stay with the route, and its name follows its place.
+        let alone = splits.updated(&text(&second));
+        assert_eq!(names(&alone), ["/ header x-version"]);
+        assert_eq!(alone.views()[0].sides.iter().map(|side| side.requests).collect::<Vec<_>>(), [0, 1, 0]);
     }
 
     #[test]
