@@ -158,7 +158,7 @@ def test_client_behind_a_trusted_proxy_counts_by_its_own_address(fleet: Fleet) -
 
 def test_customer_comes_from_key_host_or_path(fleet: Fleet) -> None:
     few = "requests_per_second = 0.01\nburst = 2"
-    name = "key-" + hashlib.sha256(b"secret-of-acme").hexdigest()[:16]
+    name = "key:" + hashlib.sha256(b"secret-of-acme").hexdigest()[:16]
     log = fleet.directory / "access.log"
     further = f'[customers."{name}"]\nrequests_per_second = 0.01\nburst = 4\n[access_log]\npath = "{log}"\n'
     keys = plimsoll(fleet, 'customer = [{ key = "x-api-key" }, "address"]', further, few)
@@ -180,6 +180,22 @@ def test_customer_comes_from_key_host_or_path(fleet: Fleet) -> None:
         of = lambda path: [connection.request(path).status for _ in range(3)].count(200)  # noqa: E731
         assert [of("/v1/acme/x"), of("/v1//%61cme;v=2/y"), of("/v1/shop")] == [2, 0, 2]
         assert connection.request("/v1/shop/../acme").status == 400, "servers read it in two ways"
+
+
+def test_stranger_takes_no_limit_of_another_by_its_name(fleet: Fleet) -> None:
+    log = fleet.directory / "access.log"
+    named = '[customers."127.0.0.2"]\nrequests_per_second = 0.01\nburst = 4\n[customers."path:acme"]\nrequests_per_second = 0.01\nburst = 3\n'
+    sources = 'customer = [{ path_segment = 1 }, "address"]'
+    proxy = plimsoll(fleet, sources, f'{named}[access_log]\npath = "{log}"\n', "requests_per_second = 0.01\nburst = 2")
+    with connect(proxy.port) as stranger:
+        of = lambda path: [stranger.request(path).status for _ in range(6)].count(200)  # noqa: E731
+        assert [of("/127.0.0.2"), of("/acme"), of("/path:acme")] == [2, 3, 2]
+    assert statuses(proxy.port, 6, "127.0.0.2").count(200) == 4, "nobody took its requests"
+    metric = lambda name: proxy.admin.metric("plimsoll_request_limit_decisions_total", customer=name, decision="admitted")  # noqa: E731
+    assert [metric(name) for name in ("127.0.0.2", "path:acme", "other")] == [4, 3, 4]
+    told = proxy.admin.json("/api/v1/explain?customer=path:127.0.0.2&last=1")["requests"]
+    assert [request["path"] for request in told] == ["/127.0.0.2"]
+    wait_until("the log is written", lambda: log.exists() and log.read_text().count('"customer":"path:path:acme"') == 6)
 
 
 def test_names_in_certificates_are_customers(fleet: Fleet, tmp_path: pathlib.Path) -> None:

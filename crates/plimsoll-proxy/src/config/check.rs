@@ -17,7 +17,7 @@ use super::Problem;
 use super::check_routes;
 use super::cluster::Cluster;
 use super::customer::{CustomerLimits, CustomerName};
-use super::customer_source::{CustomerSource, address_flaw, is_address};
+use super::customer_source::{CustomerSource, name_flaw};
 use super::discovery::ETCD_HELP;
 use super::health::Kind;
 use super::listener::{LEAST_MAX_HEADER_SIZE, Listener};
@@ -164,24 +164,19 @@ impl Rules<'_> {
                 self.report(&path, NO_CUSTOMERS, CUSTOMER_HELP);
             }
             if let Some(name) = path.strip_prefix("customers.") {
-                self.address(raw, &path, name);
+                self.customer_name(raw, &path, name);
             }
         }
     }
 
-    /// Checks the name of a customer that is an address, where addresses are customers.
-    fn address(&mut self, raw: &RawConfig, path: &str, name: &str) {
-        let mut sources = raw.listeners.iter().flat_map(Listener::customer_sources).peekable();
-        let (mut any, mut all) = (false, sources.peek().is_some());
-        for source in sources {
-            let is_address = source == CustomerSource::Address;
-            (any, all) = (any || is_address, all && is_address);
-        }
-        if let Some(flaw) = address_flaw(name).filter(|_| any) {
+    /// Checks that a customer of this name can come.
+    fn customer_name(&mut self, raw: &RawConfig, path: &str, name: &str) {
+        let sources: Vec<CustomerSource> = raw.listeners.iter().flat_map(Listener::customer_sources).collect();
+        let are_readable = (0..raw.listeners.len()).all(|i| {
+            ["customer", "customer_header"].iter().all(|key| self.checker.is_readable(&format!("listeners[{i}].{key}")))
+        });
+        if let Some(flaw) = name_flaw(name, &sources).filter(|_| are_readable) {
             self.report(path, flaw.reason, flaw.help);
-        } else if all && !is_address(name) {
-            let reason = format!("\"{name}\" is no address, and all customers of this file are addresses");
-            self.report(path, reason, "write an address such as \"192.0.2.1\" or \"2001:db8::/64\"");
         }
     }
 
@@ -393,7 +388,7 @@ impl Rules<'_> {
             self.report(format!("{path}.customers"), reason, CUSTOMER_HELP);
         }
         for (k, customer) in route.customers.iter().enumerate() {
-            self.address(raw, &format!("{path}.customers[{k}]"), customer.as_str());
+            self.customer_name(raw, &format!("{path}.customers[{k}]"), customer.as_str());
         }
         if by_customer && !knows_customers {
             self.report(format!("{path}.split_by"), reason, CUSTOMER_HELP);

@@ -18,6 +18,8 @@ use ipnet::IpNet;
 use plimsoll_config::{Codec, DeTable, DeValue, Flaw, Reading, Spanned, help_for_name, kind, quoted, whole};
 
 use super::criticality::FIELD_NAME;
+use super::path::normalise;
+use super::route::{HostPattern, is_path_text};
 
 /// A fact about a request that names its customer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,13 @@ impl CustomerSource {
         }
     }
 }
+
+/// The beginning of a name by [`CustomerSource::Key`].
+pub(crate) const KEY_KIND: &str = "key:";
+/// The beginning of a name by [`CustomerSource::Host`].
+pub(crate) const HOST_KIND: &str = "host:";
+/// The beginning of a name by [`CustomerSource::PathSegment`].
+pub(crate) const PATH_KIND: &str = "path:";
 
 const WORDS: [(&str, CustomerSource); 3] = [
     ("address", CustomerSource::Address),
@@ -188,14 +197,80 @@ impl fmt::Display for AddressName {
     }
 }
 
+/// The mistake in the name of a customer in the file, where customers come from these sources; `None`
+/// for the name of a customer that may come.
+pub(super) fn name_flaw(name: &str, sources: &[CustomerSource]) -> Option<Flaw> {
+    let (mut is_any, mut forms) = (sources.is_empty(), Vec::new());
+    for source in sources {
+        let (form, checked) = match source {
+            // These may have any name, and other sources as well.
+            CustomerSource::Header(_) | CustomerSource::Certificate => {
+                is_any = true;
+                continue;
+            }
+            CustomerSource::Address => ("\"192.0.2.1\" or \"2001:db8::/64\"", of_address(name)),
+            CustomerSource::Host => ("\"host:shop.example\"", name.strip_prefix(HOST_KIND).map(host_flaw)),
+            CustomerSource::PathSegment(_) => ("\"path:acme\"", name.strip_prefix(PATH_KIND).map(segment_flaw)),
+            CustomerSource::Key(_) => ("\"key:0123456789abcdef\"", name.strip_prefix(KEY_KIND).map(hash_flaw)),
+        };
+        if let Some(flaw) = checked {
+            return flaw;
+        }
+        if !forms.contains(&form) {
+            forms.push(form);
+        }
+    }
+    let flaw = || {
+        let reason = format!("no customer has the name \"{name}\" with the sources of this file");
+        Flaw::new(reason, format!("write a name such as {}", forms.join(" or ")))
+    };
+    (!is_any).then(flaw)
+}
+
+/// `None` for a name that is meant as no address; else its flaw, if it has one.
+fn of_address(name: &str) -> Option<Option<Flaw>> {
+    is_address(name).then(|| address_flaw(name))
+}
+
+fn host_flaw(host: &str) -> Option<Flaw> {
+    match HostPattern::parse(host) {
+        Ok(HostPattern::Exact(known)) if known == host => None,
+        Ok(HostPattern::Exact(known)) => {
+            let help = format!("write \"{HOST_KIND}{known}\"");
+            Some(Flaw::new(format!("\"{host}\" is not how requests name this host"), help))
+        }
+        _ => {
+            let help = "write \"host:shop.example\", without a port";
+            Some(Flaw::new(format!("\"{host}\" is not the host of a request"), help))
+        }
+    }
+}
+
+fn segment_flaw(segment: &str) -> Option<Flaw> {
+    let path = format!("/{segment}");
+    let is_one = !segment.is_empty() && !segment.contains('/') && is_path_text(&path);
+    if is_one && normalise(&path).text == path {
+        return None;
+    }
+    let help = "write \"path:acme\" for the path /acme/..., in its normal form";
+    Some(Flaw::new(format!("\"{segment}\" is not a segment of a path in normal form"), help))
+}
+
+fn hash_flaw(hash: &str) -> Option<Flaw> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let help = "write key: and the 16 digits of: printf %s KEY | sha256sum | cut -c-16";
+    let is_hash = hash.len() == 16 && hash.bytes().all(is_digit);
+    (!is_hash).then(|| Flaw::new(format!("\"{hash}\" is not the beginning of a hash"), help))
+}
+
 /// Whether `name` is an address or a network, in any form.
-pub(super) fn is_address(name: &str) -> bool {
+fn is_address(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || name.parse::<IpNet>().is_ok()
 }
 
 /// The mistake in the name of a customer that is meant as an address; `None` for the name of an
 /// address in the form that requests have, and for names that are no addresses.
-pub(super) fn address_flaw(name: &str) -> Option<Flaw> {
+fn address_flaw(name: &str) -> Option<Flaw> {
     let network = match (name.parse::<IpAddr>(), name.parse::<IpNet>()) {
         (Ok(address), _) => IpNet::from(address),
         (_, Ok(network)) => network,
@@ -226,6 +301,38 @@ mod tests {
         assert_eq!(name("::ffff:192.0.2.1"), "192.0.2.1");
         assert_eq!(name("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
         assert_eq!(name("ffff:ffff:ffff:ffff:1::").len(), AddressName::MAX_LEN);
+    }
+
+    #[test]
+    fn name_has_the_form_of_a_source_of_the_file() {
+        let key = CustomerSource::Key(HeaderName::from_static("x-api-key"));
+        let header = CustomerSource::Header(HeaderName::from_static("x-customer"));
+        let strangers =
+            [key, CustomerSource::Host, CustomerSource::PathSegment(NonZeroU32::MIN), CustomerSource::Address];
+        for good in ["key:f7e7c36e458e80e6", "host:shop.example", "host:[::1]", "path:acme", "path:a%20b", "192.0.2.1"]
+        {
+            assert!(name_flaw(good, &strangers).is_none(), "{good}");
+            assert!(name_flaw(good, &[CustomerSource::Certificate]).is_none(), "{good}");
+        }
+        for (bad, help) in [
+            ("acme", "write a name such as \"key:"),
+            ("key-f7e7c36e458e80e6", "write a name such as \"key:"),
+            ("key:F7E7C36E458E80E6", "sha256sum"),
+            ("key:secret", "sha256sum"),
+            ("host:Shop.Example", "write \"host:shop.example\""),
+            ("host:a:80", "without a port"),
+            ("path:", "normal form"),
+            ("path:a/b", "normal form"),
+            ("path:%61", "normal form"),
+            ("2001:db8::1", "write \"2001:db8::/64\""),
+        ] {
+            let flaw = name_flaw(bad, &strangers).expect(bad);
+            assert!(flaw.help.contains(help), "{bad}: {}", flaw.help);
+        }
+        // A trusted sender names customers at will, yet not in a form that another source writes.
+        let trusted = [&strangers[..], &[header]].concat();
+        assert!(name_flaw("acme", &trusted).is_none() && name_flaw("path:a/b", &trusted).is_some());
+        assert!(name_flaw("acme", &[]).is_none());
     }
 
     #[test]

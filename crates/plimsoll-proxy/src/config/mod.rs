@@ -83,7 +83,7 @@ pub(crate) use conditions::MAX_TEXT;
 pub use conditions::{Condition, Wanted};
 pub use customer::{CustomerLimits, CustomerName};
 pub use customer_source::CustomerSource;
-pub(crate) use customer_source::{AddressName, client_network};
+pub(crate) use customer_source::{AddressName, HOST_KIND, KEY_KIND, PATH_KIND, client_network};
 pub use degraded::{Degraded, StaleAnswers};
 pub use diff::{Change, Difference};
 pub use exact_path::ExactPath;

@@ -1,7 +1,11 @@
 //! The customer of a request, by the facts that its listener names ([`CustomerSource`]).
 //!
-//! The first source that the request has wins. The name goes into limits, routes, reports and logs,
-//! so it never has a secret in it: a key is named by the start of its SHA-256 hash. The hash needs no
+//! The first source that the request has wins. Customers of all sources and listeners share limits
+//! by name. So a name by a fact that any client chooses has the kind of its source in front
+//! (`path:acme`): else a path could be named as the address of another client.
+//!
+//! The name goes into limits, routes, reports and logs, so it never has a secret in it: a key is
+//! named by the start of its SHA-256 hash. The hash needs no
 //! key of the process. A key has 128 random bits or more, so it cannot be guessed by its hash, and
 //! all proxies of a fleet give its customer one name.
 //!
@@ -17,7 +21,7 @@ use plimsoll_core::Rejection;
 use ring::digest::{SHA256, digest};
 
 use super::{MAX_HOST, normal_host};
-use crate::config::{AddressName, CustomerSource};
+use crate::config::{AddressName, CustomerSource, HOST_KIND, KEY_KIND, PATH_KIND};
 use crate::forwarded::{Marks, Rules};
 use crate::peer::Peer;
 use crate::reason::Refusal;
@@ -96,7 +100,7 @@ pub(super) fn find(
             CustomerSource::Address => facts.address().map(of_address),
             CustomerSource::Certificate => facts.peer.client_names().first().map(|name| Customer::Text(name.clone())),
             CustomerSource::Host => of_host(facts.host),
-            CustomerSource::PathSegment(number) => segment(path, number.get()).map(|name| Customer::Text(name.into())),
+            CustomerSource::PathSegment(number) => segment(path, number.get()).map(|name| of_text(PATH_KIND, name)),
         };
         if found.is_some() {
             return Ok(found);
@@ -120,7 +124,7 @@ fn only<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Option<&'r Head
 fn of_key(key: &HeaderValue) -> Customer {
     let hash = digest(&SHA256, key.as_bytes());
     let mut text = ShortText::default();
-    text.write_str("key-").expect("four bytes fit");
+    text.write_str(KEY_KIND).expect("four bytes fit");
     for byte in &hash.as_ref()[..HASHED] {
         write!(text, "{byte:02x}").expect("twenty bytes fit");
     }
@@ -136,7 +140,11 @@ fn of_address(address: IpAddr) -> Customer {
 fn of_host(host: &str) -> Option<Customer> {
     let mut buffer = [0; MAX_HOST];
     let host = normal_host(host, &mut buffer).filter(|host| !host.is_empty())?;
-    Some(Customer::Text(host.into()))
+    Some(of_text(HOST_KIND, host))
+}
+
+fn of_text(kind: &str, name: &str) -> Customer {
+    Customer::Text([kind, name].concat().into())
 }
 
 #[cfg(test)]
@@ -214,7 +222,7 @@ mod tests {
     fn key_is_named_by_its_hash_and_never_by_itself() {
         // printf %s secret-1 | sha256sum | cut -c-16
         let one = case("192.0.2.1").with("x-api-key", "secret-1").by(key("x-api-key")).unwrap();
-        assert_eq!(one, "key-f7e7c36e458e80e6");
+        assert_eq!(one, "key:f7e7c36e458e80e6");
         assert_ne!(case("192.0.2.1").with("x-api-key", "secret-2").by(key("x-api-key")).unwrap(), one);
         assert_eq!(case("192.0.2.1").with("x-api-key", "").by(key("x-api-key")), None);
     }
@@ -235,11 +243,29 @@ mod tests {
     fn host_and_path_segment_have_one_name_for_each_spelling() {
         let mut case = case("192.0.2.1");
         case.host = "Shop.Example.:8080";
-        assert_eq!(case.by(CustomerSource::Host), Some("shop.example".into()));
+        assert_eq!(case.by(CustomerSource::Host), Some("host:shop.example".into()));
         case.host = "";
         assert_eq!(case.by(CustomerSource::Host), None);
         let by_segment = |number| case.by(CustomerSource::PathSegment(NonZeroU32::new(number).unwrap()));
-        assert_eq!([1, 2, 3, 4].map(by_segment), [Some("v1".into()), Some("acme".into()), Some("x".into()), None]);
+        assert_eq!(
+            [1, 2, 3, 4].map(by_segment),
+            [Some("path:v1".into()), Some("path:acme".into()), Some("path:x".into()), None]
+        );
+    }
+
+    #[test]
+    fn stranger_cannot_choose_the_name_of_another_source() {
+        let victim = case("192.0.2.1");
+        let victims = [victim.by(CustomerSource::Address), case("[2001:db8::1]").by(CustomerSource::Address)];
+        let key = victim.with("x-api-key", "secret-1").by(key("x-api-key")).unwrap();
+        for name in victims.into_iter().flatten().chain([key, "shop.internal".into(), "path:a".into()]) {
+            let mut stranger = case("198.51.100.7");
+            stranger.host = name.clone().leak();
+            let sources = [CustomerSource::Host, CustomerSource::PathSegment(NonZeroU32::MIN)];
+            let names = sources.map(|source| stranger.of(&[source], &format!("/{name}/x")).unwrap());
+            assert!(names.iter().all(|other| other.as_ref() != Some(&name)), "{name}: {names:?}");
+            assert_ne!(names[0], names[1], "{name}");
+        }
     }
 
     #[test]
