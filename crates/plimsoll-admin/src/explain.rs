@@ -126,6 +126,9 @@ pub struct Explanation {
     pub request_limit: Option<RequestLimitExplained>,
     /// What its gate said.
     pub gate: Option<GateExplained>,
+    /// The choice of the backend by the policy `hash`; absent under another policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<HashExplained>,
     /// Attempts at backends that failed.
     pub failed_attempts: Vec<AttemptExplained>,
     /// How it ended: `refused`, `failed`, `retried`, `served`.
@@ -158,6 +161,19 @@ pub struct SplitExplained {
     pub difference: String,
     /// Estimate of the requests of the canary that an undecided verdict still needs.
     pub needed_requests: Option<u64>,
+}
+
+/// The choice of a backend by the policy `hash`.
+#[derive(Clone, Debug, Serialize)]
+pub struct HashExplained {
+    /// The source of the key, such as `header:x-user`; `None` for a request without a key.
+    pub key: Option<String>,
+    /// The home of the key: its backend unless that is unusable or at its bound.
+    #[serde(serialize_with = "address_text")]
+    pub home: Option<Address>,
+    /// The place of the backend in the order of the key: `first` (the home), `moved` (the home was
+    /// unusable), `overflow`, or `unkeyed`. `None` if it is not known.
+    pub place: Option<&'static str>,
 }
 
 /// How critical a request is, and why.

@@ -86,8 +86,8 @@ pub use control::{
 };
 pub use discovery::{Changes, DiscoveryView, Known, LastError, Overrides, Unserved};
 pub use explain::{
-    AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
-    QuotaExplained, Remembered, RequestLimitExplained, SplitExplained, Wanted,
+    AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, HashExplained,
+    Marks, QuotaExplained, Remembered, RequestLimitExplained, SplitExplained, Wanted,
 };
 pub use fleet::{BackendOrder, Fleet, Missing, Obeyed, Refused};
 pub use live::{

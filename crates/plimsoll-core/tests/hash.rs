@@ -463,6 +463,21 @@ fn request_without_a_key_goes_to_the_least_loaded() {
     assert_eq!(hash.balancer.hash_picks(), HashPicks { unkeyed: 200, ..HashPicks::default() });
 }
 
+#[test]
+fn home_of_a_key_is_its_first_backend_and_stays_so_when_unusable() {
+    let (mut cluster, keys) = (Cluster::new(config(Some(1.25), 1_000), 0..5), keys(100));
+    let homes = cluster.homes(&keys);
+    let home =
+        |cluster: &Cluster, key| cluster.balancer.hash_home(key).map(|(id, usable)| (cluster.identity(id), usable));
+    assert!(keys.iter().zip(&homes).all(|(key, expected)| home(&cluster, *key) == Some((*expected, true))));
+    cluster.balancer.drain(cluster.now, cluster.ids[&3], &mut ());
+    for (key, expected) in keys.iter().zip(&homes) {
+        assert_eq!(home(&cluster, *key), Some((*expected, *expected != 3)));
+    }
+    let other = Cluster::new(BalancerConfig { policy: PolicyKind::LeastLoaded, ..config(None, 1_000) }, 0..5);
+    assert_eq!((home(&other, keys[0]), home(&Cluster::new(config(None, 1), []), keys[0])), (None, None));
+}
+
 /// A backend that fails at once gets little, and its keys keep a backend of their own. Seed 1,
 /// 20,000 requests, one at a time; its even share would be 2,000.
 #[test]

@@ -167,3 +167,21 @@ async fn name_of_a_route_tells_no_secret_of_its_conditions() {
     let told = format!("{:?}", (proxy.explanations(), proxy.splits(), proxy.mirrors()));
     assert!(!told.contains("secret"), "{told}");
 }
+
+#[tokio::test]
+async fn choice_by_a_key_is_remembered_with_source_and_home() {
+    let backends = [Backend::echo().await, Backend::echo().await, Backend::echo().await];
+    let addresses = backends.each_ref().map(|backend| backend.address);
+    let hash = "policy = \"hash\"\n[clusters.c.hash]\nkey = [\"header:x-user\"]\n";
+    let proxy = proxy_with(&addresses, "[explain]\nsample = 1", hash).await;
+    for user in 0..20 {
+        ask(&proxy, "/web", &format!("x-user: {user}\r\nx-request-id: {user}\r\n")).await;
+        let known = explained(&proxy, &user.to_string()).unwrap();
+        let choice = known.hash.as_ref().unwrap();
+        assert_eq!(choice.source.as_deref(), Some("header:x-user"));
+        assert_eq!(choice.home, known.end.backend.map(|backend| (backend, true)), "nothing else is active");
+    }
+    ask(&proxy, "/web", "x-request-id: none\r\n").await;
+    let none = explained(&proxy, "none").unwrap();
+    assert!(none.hash.as_ref().is_some_and(|choice| choice.source.is_none() && choice.home.is_none()));
+}

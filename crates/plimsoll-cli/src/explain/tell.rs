@@ -85,6 +85,9 @@ pub(super) fn whole(request: &Value) -> String {
         line("limit", limit);
     }
     line("gate", gate(&request["gate"]));
+    if !request["hash"].is_null() {
+        line("hash", hash(&request["hash"]));
+    }
     for attempt in request["failed_attempts"].as_array().into_iter().flatten() {
         let backend = attempt["backend"].as_str().unwrap_or("(removed)");
         let (reason, error, next) = (text(attempt, "reason"), text(attempt, "error"), text(attempt, "next"));
@@ -108,6 +111,19 @@ fn request_limit(limit: &Value) -> Option<String> {
     // A rate such as 0.3 is kept as a time between requests.
     let rate = (rate * 1e6).round() / 1e6;
     Some(format!("over {rate} requests per second{dry_run}; burst {burst}, next request after {:.0} ms", after.ceil()))
+}
+
+/// The choice of a backend by the key of a request.
+fn hash(choice: &Value) -> String {
+    let Some(key) = choice["key"].as_str() else { return "no key: a least loaded backend".to_owned() };
+    let home = choice["home"].as_str().map(|home| format!(", home {home}")).unwrap_or_default();
+    let place = match text(choice, "place") {
+        "first" => ": sent there",
+        "moved" => ": moved, as the home was unusable",
+        "overflow" => ": overflow, as the home was at its bound, failing, in slow start or tried before",
+        _ => "",
+    };
+    format!("key {key}{home}{place}")
 }
 
 /// The side of a request, and the verdict on its canary now.
@@ -384,6 +400,25 @@ mod tests {
         let line =
             "quota: limit of group free over the fleet (dry run of the limit): the rate of this task is used up; ";
         assert!(whole(&request).contains(line), "{}", whole(&request));
+    }
+
+    #[test]
+    fn choice_by_a_key_shows_source_home_and_place() {
+        let mut request = refused();
+        assert!(!whole(&request).contains("  hash "));
+        for (place, told) in [
+            ("first", "sent there"),
+            ("moved", "moved, as the home was unusable"),
+            ("overflow", "overflow, as the home was at its bound, failing, in slow start or tried before"),
+        ] {
+            request["hash"] = json!({ "key": "header:x-user", "home": "10.0.0.1:80", "place": place });
+            let line = format!("  hash        key header:x-user, home 10.0.0.1:80: {told}\n");
+            assert!(whole(&request).contains(&line), "{}", whole(&request));
+        }
+        request["hash"] = json!({ "key": "path", "home": null, "place": null });
+        assert!(whole(&request).contains("  hash        key path\n"), "with localities");
+        request["hash"] = json!({ "key": null, "home": null, "place": "unkeyed" });
+        assert!(whole(&request).contains("  hash        no key: a least loaded backend\n"));
     }
 
     #[test]

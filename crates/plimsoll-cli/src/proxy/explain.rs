@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use plimsoll::address::Address;
 use plimsoll::client::{Cluster, FailedAttempt};
 use plimsoll_admin::{
-    AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, Marks,
-    QuotaExplained, Remembered, RequestLimitExplained, SplitExplained, Tap, Tapped, Wanted,
+    AttemptExplained, CriticalityExplained, Explained, Explanation, FleetExplained, GateExplained, HashExplained,
+    Marks, QuotaExplained, Remembered, RequestLimitExplained, SplitExplained, Tap, Tapped, Wanted,
 };
 use plimsoll_core::Criticality as Level;
 use plimsoll_core::admit::{Pressure, Standing};
 use plimsoll_core::quota::{Refusal, Refused};
-use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind, customer_label};
+use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, HashChoice, Kind, customer_label};
 use plimsoll_proxy::split::{SplitView, worst};
 use plimsoll_proxy::{Proxy, printable};
 
@@ -195,6 +195,7 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
             }),
             fleet: fleet.map(fleet_refusal),
         }),
+        hash: known.hash.as_ref().map(|choice| hash(choice, known.end.backend)),
         failed_attempts: known.failed.iter().map(attempt).collect(),
         outcome: known.end.kind.name(),
         status: known.end.status.map(|status| status.as_u16()),
@@ -204,6 +205,19 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
         // Known of the backend, not of the request.
         locality: None,
     }
+}
+
+/// The words are those of `plimsoll_hash_picks_total`.
+fn hash(choice: &HashChoice, backend: Option<Address>) -> HashExplained {
+    let place = match (&choice.source, choice.home, backend) {
+        (_, _, None) => None,
+        (None, ..) => Some("unkeyed"),
+        (Some(_), None, _) => None,
+        (Some(_), Some((home, _)), Some(backend)) if home == backend => Some("first"),
+        (Some(_), Some((_, is_usable)), Some(_)) => Some(if is_usable { "overflow" } else { "moved" }),
+    };
+    let key = choice.source.as_ref().map(ToString::to_string);
+    HashExplained { key, home: choice.home.map(|(home, _)| home), place }
 }
 
 fn fleet_refusal(Refused { refusal, is_dry_run, standing, group }: Refused) -> FleetExplained {
@@ -267,6 +281,7 @@ mod tests {
             criticality: None,
             customer: Some(customer_label(customer)),
             over: None,
+            hash: None,
             gate: None,
             failed: Vec::new(),
             end: End { kind: Kind::Refused, status: None, reason: None, backend: None },

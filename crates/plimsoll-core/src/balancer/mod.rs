@@ -599,6 +599,16 @@ impl Balancer {
         self.hash_picks
     }
 
+    /// The first backend in the order of this key, and whether it is usable now. `None` under another
+    /// policy than `hash`, without backends, and with localities, which have an order each.
+    #[must_use]
+    pub fn hash_home(&self, key: HashKey) -> Option<(BackendId, bool)> {
+        let [group] = &self.groups[..] else { return None };
+        let AnyPolicy::Hash(policy) = &group.policy else { return None };
+        let (slot, is_usable) = policy.home(key)?;
+        Some((self.members.id_at(slot), is_usable))
+    }
+
     /// Whether `id` is still a member.
     #[must_use]
     pub fn contains(&self, id: BackendId) -> bool {

@@ -1,5 +1,6 @@
 //! The key of a request under the policy `hash`, and the cookie that makes clients sticky.
 
+use std::fmt;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -40,15 +41,20 @@ const KEY_SOURCE: Format<KeySource> = Format {
             _ => Err(flaw()),
         }
     },
-    print: |source| {
-        quoted(match source {
-            KeySource::Header(name) => format!("header:{name}"),
-            KeySource::Cookie(name) => format!("cookie:{name}"),
-            KeySource::Address => "address".to_owned(),
-            KeySource::Path => "path".to_owned(),
-        })
-    },
+    print: |source| quoted(source),
 };
+
+/// As it is written in the file.
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Address => f.write_str("address"),
+            Self::Path => f.write_str("path"),
+        }
+    }
+}
 
 /// When a browser sends the cookie with requests that come from other sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,14 +10,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::{Method, Request, StatusCode};
 use plimsoll::address::Address;
-use plimsoll::client::FailedAttempt;
+use plimsoll::client::{Cluster, FailedAttempt};
 use plimsoll::server::admission::Assessment;
+use plimsoll_core::pick::HashKey;
 use plimsoll_core::request_limit::Over;
 use plimsoll_core::shedding::Label;
 use plimsoll_http1::MAX_METHOD;
 
 use super::id::{Id, RequestId};
-use super::{Criticality, End, Explanation, Gated, Reason, customer_label};
+use super::{Criticality, End, Explanation, Gated, HashChoice, Reason, customer_label};
 use crate::classify::Class;
 
 /// The place that a request came from.
@@ -26,6 +27,21 @@ pub(crate) struct Source<'a> {
     /// The name of the listener.
     pub(crate) listener: &'a Arc<str>,
     pub(crate) client: Address,
+}
+
+/// The key of a request, and the cluster that knows its home.
+pub(crate) struct HashFacts {
+    /// The source of the key, and the key.
+    pub(crate) key: Option<(Arc<str>, HashKey)>,
+    pub(crate) cluster: Cluster,
+}
+
+impl HashFacts {
+    /// The home is looked up now, and not for each request.
+    fn choice(self) -> HashChoice {
+        let (source, key) = self.key.unzip();
+        HashChoice { source, home: key.and_then(|key| self.cluster.hash_home(key)) }
+    }
 }
 
 /// The facts about a request.
@@ -43,6 +59,8 @@ pub(crate) struct Case {
     pub(crate) said: Option<Assessment>,
     /// The limit on the customer's requests, if this one is over it.
     pub(crate) over: Option<Over>,
+    /// The key of a request under the policy `hash`, while requests are recorded.
+    pub(crate) hash: Option<HashFacts>,
     /// The route may give something in place of an error.
     pub(crate) may_degrade: bool,
     /// Attempts at backends that failed.
@@ -63,6 +81,7 @@ impl Case {
             class: None,
             said: None,
             over: None,
+            hash: None,
             may_degrade: false,
             failed: Vec::new(),
         }
@@ -121,6 +140,7 @@ impl Case {
                 standing,
                 fleet,
             }),
+            hash: self.hash.take().map(HashFacts::choice),
             failed: std::mem::take(&mut self.failed),
             end,
         }

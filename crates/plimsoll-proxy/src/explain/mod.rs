@@ -32,7 +32,7 @@ use plimsoll_core::quota::Refused;
 use plimsoll_core::request_limit::Over;
 use plimsoll_core::shedding::Label;
 
-pub(crate) use self::case::{BackendAnswer, Case, Source};
+pub(crate) use self::case::{BackendAnswer, Case, HashFacts, Source};
 pub(crate) use self::id::X_REQUEST_ID;
 use self::log::RefusalLog;
 #[cfg(test)]
@@ -83,10 +83,23 @@ pub struct Explanation {
     pub over: Option<Over>,
     /// The decision of the cluster's gate; `None` if it was not asked.
     pub gate: Option<Gated>,
+    /// The choice of the backend by the policy `hash`; `None` under another policy.
+    pub hash: Option<HashChoice>,
     /// Attempts at backends that failed, in their order.
     pub failed: Vec<FailedAttempt>,
     /// How it ended.
     pub end: End,
+}
+
+/// The key of a request under the policy `hash`, and the home of the key: its backend unless that is
+/// unusable or at its bound.
+#[derive(Clone, Debug)]
+pub struct HashChoice {
+    /// The source of the key, such as `header:x-user`; `None` for a request without a key.
+    pub source: Option<Arc<str>>,
+    /// The home, and whether it was usable when the request was recorded; `None` with localities,
+    /// without a key, and without backends.
+    pub home: Option<(Address, bool)>,
 }
 
 /// How critical a request is, and why.
@@ -236,6 +249,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
+    /// Whether requests are recorded.
+    pub(crate) fn is_on(&self) -> bool {
+        self.explain.is_on()
+    }
+
     /// The proxy responds to a request itself: records the reason, logs it now and then, and puts
     /// the id into `headers`.
     pub(crate) fn unserved(&self, source: Source<'_>, case: &mut Case, end: End, headers: &mut HeaderMap) {

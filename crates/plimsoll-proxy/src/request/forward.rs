@@ -273,6 +273,9 @@ async fn by_cluster(
         permit.sent();
     }
     let tracer = active.trace.clone().map(|trace| trace as Arc<dyn Tracer>);
+    if connection.context.recorder.is_on() {
+        case.hash = keyed.as_deref().map(|keyed| target.hash_facts(keyed));
+    }
     let client = (client, keyed.as_ref().and_then(|keyed| keyed.key));
     let compared = target.side.as_ref().map(|side| {
         let metadata = metadata.unwrap_or_else(|| Metadata::read(request.headers()));

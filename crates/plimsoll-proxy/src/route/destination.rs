@@ -19,6 +19,7 @@ use crate::classify::request_limits::RequestLimits;
 use crate::classify::{self, Claims, Class};
 use crate::config;
 use crate::degrade::Degrade;
+use crate::explain::HashFacts;
 use crate::fixed::FixedAnswer;
 use crate::forwarded::HostRewrite;
 use crate::inbound::Inbound;
@@ -213,6 +214,12 @@ impl Target {
     /// every request would hold it.
     pub(crate) fn keyed<B>(&self, request: &Request<B>, client: impl Fn() -> Option<IpAddr>) -> Option<Box<Keyed>> {
         self.keys.as_ref().map(|keys| Box::new(keys.of(request, client)))
+    }
+
+    /// The facts about a key, for explanations.
+    pub(crate) fn hash_facts(&self, keyed: &Keyed) -> HashFacts {
+        let source = self.keys.as_ref().and_then(|keys| keys.source(keyed)).cloned();
+        HashFacts { key: source.zip(keyed.key), cluster: self.client.cluster().clone() }
     }
 
     /// Gives the client of a request its cookie, if it needs one.

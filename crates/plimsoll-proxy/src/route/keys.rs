@@ -18,8 +18,8 @@
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use http::header::{CACHE_CONTROL, COOKIE, EXPIRES, HeaderMap, HeaderValue, SET_COOKIE};
 use http::{Request, Response};
@@ -32,6 +32,8 @@ use crate::config::{self, KeySource, Sticky};
 pub(crate) struct Keys {
     sources: Box<[KeySource]>,
     sticky: Option<Sticky>,
+    /// The sources in words, the sticky cookie last.
+    names: Box<[Arc<str>]>,
 }
 
 /// The key of a request.
@@ -41,6 +43,8 @@ pub(crate) struct Keyed {
     pub(crate) key: Option<HashKey>,
     /// The value of the cookie that its client is to get.
     new_cookie: Option<u64>,
+    /// The source of the key, by its place among the names.
+    source: u8,
 }
 
 impl Keys {
@@ -48,26 +52,41 @@ impl Keys {
     pub(crate) fn new(cluster: &config::Cluster) -> Option<Self> {
         let config::HashKeys { sources, sticky, .. } = &cluster.hash_keys;
         let is_hash = cluster.balancer.policy == PolicyKind::Hash;
-        is_hash.then(|| Self { sources: sources.as_slice().into(), sticky: sticky.clone() })
+        is_hash.then(|| Self::of_sources(sources, sticky.clone()))
+    }
+
+    fn of_sources(sources: &[KeySource], sticky: Option<Sticky>) -> Self {
+        let names = sources.iter().map(|source| source.to_string().into());
+        let cookie = sticky.as_ref().map(|sticky| KeySource::Cookie(sticky.cookie.clone()).to_string().into());
+        Self { names: names.chain(cookie).collect(), sources: sources.into(), sticky }
+    }
+
+    /// The source of a key, in words; `None` for a request without one.
+    pub(crate) fn source(&self, keyed: &Keyed) -> Option<&Arc<str>> {
+        keyed.key.and_then(|_| self.names.get(usize::from(keyed.source)))
     }
 
     /// The key of a request as it came from this client.
     pub(crate) fn of<B>(&self, request: &Request<B>, client: impl Fn() -> Option<IpAddr>) -> Keyed {
         let headers = request.headers();
-        let key = self.sources.iter().find_map(|source| match source {
-            KeySource::Header(name) => headers.get(name).and_then(|value| key_of(value.as_bytes())),
-            KeySource::Cookie(name) => cookie(headers, name).and_then(key_of),
-            KeySource::Address => client().map(key_of_address),
-            KeySource::Path => Some(HashKey::of(request.uri().path().as_bytes())),
-        });
-        let Some(sticky) = self.sticky.as_ref().filter(|_| key.is_none()) else {
-            return Keyed { key, new_cookie: None };
-        };
+        for (source, at) in self.sources.iter().zip(0..) {
+            let key = match source {
+                KeySource::Header(name) => headers.get(name).and_then(|value| key_of(value.as_bytes())),
+                KeySource::Cookie(name) => cookie(headers, name).and_then(key_of),
+                KeySource::Address => client().map(key_of_address),
+                KeySource::Path => Some(HashKey::of(request.uri().path().as_bytes())),
+            };
+            if key.is_some() {
+                return Keyed { key, new_cookie: None, source: at };
+            }
+        }
+        let Some(sticky) = &self.sticky else { return Keyed::default() };
+        let source = self.sources.len() as u8;
         match cookie(headers, &sticky.cookie).and_then(key_of) {
-            Some(key) => Keyed { key: Some(key), new_cookie: None },
+            Some(key) => Keyed { key: Some(key), new_cookie: None, source },
             None => {
                 let number = random();
-                Keyed { key: Some(HashKey::of(text_of(number).as_bytes())), new_cookie: Some(number) }
+                Keyed { key: Some(HashKey::of(text_of(number).as_bytes())), new_cookie: Some(number), source }
             }
         }
     }
@@ -149,7 +168,7 @@ mod tests {
     use super::*;
 
     fn keys(sources: &[KeySource], sticky: bool) -> Keys {
-        Keys { sources: sources.into(), sticky: sticky.then(Sticky::default) }
+        Keys::of_sources(sources, sticky.then(Sticky::default))
     }
 
     fn request(fields: &[(&'static str, &'static str)]) -> Request<()> {
@@ -172,7 +191,7 @@ mod tests {
             response = response.header(*name, *value);
         }
         let mut response = response.body(()).unwrap();
-        keys.mark(Keyed { key: None, new_cookie: Some(0xabc) }, is_tls, &mut response);
+        keys.mark(Keyed { new_cookie: Some(0xabc), ..Keyed::default() }, is_tls, &mut response);
         let shown = response.headers().iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
         shown.skip(fields.len()).collect()
     }
@@ -187,6 +206,9 @@ mod tests {
         assert_eq!(key(&[("x-user", ""), ("cookie", "a=1; session=bob")]), Some(HashKey::of(b"bob")));
         assert_eq!(key(&[("cookie", "xsession=1;session2=2"), ("cookie", "session=bob")]), Some(HashKey::of(b"bob")));
         assert_eq!(key(&[("cookie", "session=")]), Some(HashKey::of(b"/a/b")), "without the query");
+        let source = |fields: &[_]| keys.source(&of(&keys, fields)).map(ToString::to_string);
+        let sources = [source(&[("x-user", "alice")]), source(&[("cookie", "session=bob")]), source(&[])];
+        assert_eq!(sources.map(Option::unwrap), ["header:x-user", "cookie:session", "path"]);
     }
 
     #[test]
@@ -209,7 +231,8 @@ mod tests {
         let number = first.new_cookie.expect("it has no cookie");
         let line: &'static str = format!("plimsoll={number:016x}").leak();
         let back = of(&keys, &[("cookie", line)]);
-        assert_eq!(back, Keyed { key: first.key, new_cookie: None });
+        assert_eq!(back, Keyed { new_cookie: None, ..first });
+        assert_eq!(keys.source(&back).map(|name| &**name), Some("cookie:plimsoll"));
         assert_eq!(of(&keys, &[("x-user", "alice")]).new_cookie, None, "it has a key");
         let numbers: BTreeSet<_> = (0..100).map(|_| of(&keys, &[]).new_cookie).collect();
         assert_eq!(numbers.len(), 100);
@@ -223,9 +246,9 @@ mod tests {
         assert_eq!(marked(&[], true)[1], cookie.replace("; Same", "; Secure; Same"));
         assert_eq!(marked(&[("cache-control", "Max-Age=5, PRIVATE")], false), [cookie]);
         let sticky = Sticky { max_age: Some(std::time::Duration::from_secs(60)), secure: true, ..Sticky::default() };
-        let keys = Keys { sources: [].into(), sticky: Some(sticky) };
+        let keys = Keys::of_sources(&[], Some(sticky));
         let mut response = Response::new(());
-        keys.mark(Keyed { key: None, new_cookie: Some(1) }, false, &mut response);
+        keys.mark(Keyed { new_cookie: Some(1), ..Keyed::default() }, false, &mut response);
         let set = response.headers()[SET_COOKIE].to_str().unwrap();
         assert_eq!(set, "plimsoll=0000000000000001; Path=/; HttpOnly; Max-Age=60; Secure; SameSite=Lax");
     }

@@ -392,6 +392,25 @@ impl Hash {
         Some(slot)
     }
 
+    /// The first backend in the order of a key, and whether it is usable.
+    pub(crate) fn home(&self, key: HashKey) -> Option<(u32, bool)> {
+        let mut first: Option<Neighbour> = None;
+        for class in &self.classes {
+            let least = (class.heaviest.0 as f64).recip();
+            for (distance, slot) in class.ring.walk(key.as_u64()) {
+                if first.is_some_and(|first| distance as f64 * least > first.score) {
+                    break;
+                }
+                let place = &self.places[slot as usize];
+                let met = Neighbour { score: distance as f64 * place.inverse, identity: place.identity, slot };
+                if first.is_none_or(|first| met < first) {
+                    first = Some(met);
+                }
+            }
+        }
+        first.map(|first| (first.slot, self.places[first.slot as usize].is_usable))
+    }
+
     fn limit(&self) -> Limit {
         let allowed = self.bound.map(|bound| u64::from(bound.thousandths) * (self.active + 1));
         Limit { allowed, weight: 1000 * self.weight }

@@ -34,6 +34,7 @@ use std::time::Duration;
 use http::Request;
 use parking_lot::Mutex;
 use plimsoll_core::health::State;
+use plimsoll_core::pick::HashKey;
 use plimsoll_core::slots::Holders;
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_core::{BackendId, Event, Operation, Timestamp};
@@ -63,6 +64,7 @@ use super::error::ConnectError;
 use super::load_reports::ReportReader;
 use super::operations::Operations;
 use super::preemption::Preemption;
+use crate::address::Address;
 use crate::clock::Clock;
 use crate::discover::{Endpoint, Fixed};
 
@@ -214,6 +216,16 @@ impl Cluster {
     #[must_use]
     pub fn healthy(&self) -> usize {
         self.0.machine.lock().balancer.healthy()
+    }
+
+    /// The home of a key under the policy `hash`: the backend of its requests unless that is unusable
+    /// or at its bound, and whether it is usable now. `None` under another policy, without backends,
+    /// and with localities.
+    #[must_use]
+    pub fn hash_home(&self, key: HashKey) -> Option<(Address, bool)> {
+        let machine = self.0.machine.lock();
+        let (id, is_usable) = machine.balancer.hash_home(key)?;
+        Some((machine.backend(id)?.address(), is_usable))
     }
 
     /// Whether a member is healthy, or new and not known to be unreachable: a request can be served
