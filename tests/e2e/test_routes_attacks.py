@@ -321,4 +321,4 @@ def test_check_names_a_route_that_no_request_gets_to(fleet: Fleet) -> None:
     path.write_text(FILE.format(port=1, admin=2, directory=fleet.directory, listener="", routes=dead, backend="127.0.0.1:3"))
     done = run([PLIMSOLL, "check", str(path)])
     assert done.returncode != 0
-    assert "routes[1]: no request gets here: routes[0] takes all requests for / header a=1" in done.stdout + done.stderr
+    assert "routes[1]: no request gets here: routes[0] takes all requests for / header a" in done.stdout + done.stderr
