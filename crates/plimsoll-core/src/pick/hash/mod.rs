@@ -264,6 +264,12 @@ struct Neighbour {
     slot: u32,
 }
 
+impl Neighbour {
+    fn new(slot: u32, distance: u64, place: &Place) -> Self {
+        Self { score: distance as f64 * place.inverse, identity: place.identity, slot }
+    }
+}
+
 /// The nearest backends of a key, as far as a search has come.
 struct Search {
     limit: Limit,
@@ -282,19 +288,18 @@ impl Search {
     }
 
     fn meet(&mut self, slot: u32, distance: u64, place: &Place, skip: &impl Fn(u32) -> bool) {
-        let score = distance as f64 * place.inverse;
+        let met = Neighbour::new(slot, distance, place);
         let nearest = if !place.is_usable {
-            self.unusable = self.unusable.min(score);
+            self.unusable = self.unusable.min(met.score);
             return;
         } else if skip(slot) || !self.limit.admits(place.active, place.weight) {
-            self.passed = self.passed.min(score);
+            self.passed = self.passed.min(met.score);
             return;
         } else if self.limit.admits(place.load, place.weight) {
             &mut self.fitting
         } else {
             &mut self.failing
         };
-        let met = Neighbour { score, identity: place.identity, slot };
         if nearest.is_none_or(|nearest| met < nearest) {
             *nearest = Some(met);
         }
@@ -401,8 +406,7 @@ impl Hash {
                 if first.is_some_and(|first| distance as f64 * least > first.score) {
                     break;
                 }
-                let place = &self.places[slot as usize];
-                let met = Neighbour { score: distance as f64 * place.inverse, identity: place.identity, slot };
+                let met = Neighbour::new(slot, distance, &self.places[slot as usize]);
                 if first.is_none_or(|first| met < first) {
                     first = Some(met);
                 }
