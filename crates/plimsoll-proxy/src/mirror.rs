@@ -53,9 +53,12 @@ impl Label for Fate {
     }
 }
 
-/// The mirrors of all routes, with the names of these.
+/// The mirrors of all routes.
 #[derive(Clone, Default)]
-pub(crate) struct Mirrors(Arc<BTreeMap<RouteKey, (Arc<str>, Arc<LiveMirror>)>>);
+pub(crate) struct Mirrors(Arc<BTreeMap<RouteKey, NamedMirror>>);
+
+/// A mirror, with the name of its route.
+struct NamedMirror(Arc<str>, Arc<LiveMirror>);
 
 impl Mirrors {
     /// Those of `config`. Counts and copies in flight of a route go on.
@@ -66,19 +69,19 @@ impl Mirrors {
                 Some(former) if former.settings == *settings => Arc::clone(former),
                 former => Arc::new(LiveMirror::new(settings, former.map(|former| Arc::clone(&former.shared)))),
             };
-            Some((route.key(), (Arc::clone(route.name), live)))
+            Some((route.key(), NamedMirror(Arc::clone(route.name), live)))
         });
         Self(Arc::new(mirrors.collect()))
     }
 
     /// The mirror of a route, if it has one.
     pub(crate) fn of(&self, route: &Route) -> Option<&Arc<LiveMirror>> {
-        self.0.get(&route.key()).map(|(_, live)| live)
+        self.0.get(&route.key()).map(|NamedMirror(_, live)| live)
     }
 
     /// All of them, in the order of the names of their routes.
     pub(crate) fn views(&self) -> Vec<MirrorView> {
-        let view = |(name, live): &(Arc<str>, Arc<LiveMirror>)| MirrorView {
+        let view = |NamedMirror(name, live): &NamedMirror| MirrorView {
             route: name.to_string(),
             cluster: live.settings.cluster.clone(),
             active: live.shared.active.load(Ordering::Relaxed),
