@@ -158,6 +158,22 @@ impl<T> Queue<T> {
         next
     }
 
+    /// Removes a waiting request of this criticality, because its caller left. Returns whether it
+    /// waited.
+    ///
+    /// It takes as many steps as requests of the level wait before it. Otherwise abandoned requests
+    /// would fill the queue until slots become free, and others would be shed for them.
+    pub fn leave(&mut self, now: Timestamp, criticality: Criticality, mut is_it: impl FnMut(&T) -> bool) -> bool {
+        let waiting = &mut self.waiting[criticality.rank()];
+        let place = waiting.iter().position(|waiting| is_it(&waiting.request));
+        place.is_some_and(|place| waiting.remove(place).is_some()) && {
+            if self.is_empty() {
+                self.empty_at = self.empty_at.max(now);
+            }
+            true
+        }
+    }
+
     /// Whether the queue is too old for a burst.
     fn is_newest_first(&self, now: Timestamp) -> bool {
         now.since(self.empty_at) >= self.config.newest_first_after
@@ -294,6 +310,27 @@ mod tests {
         assert_eq!(queue.enter(ms(30), Criticality::Sheddable, None, 4), QueueVerdict::Waits(None));
         assert_eq!(next(&mut queue, 281), (None, [AbandonedWait::WaitedTooLong(4)].into()));
         assert_eq!(AbandonedWait::WaitedTooLong(4).into_shed(), (4, Queue::<u32>::FULL));
+    }
+
+    #[test]
+    fn request_that_leaves_makes_headroom_for_another() {
+        let mut queue = queue(1, 2);
+        for request in 0..3 {
+            let _ = queue.enter(ms(0), Criticality::Critical, None, request);
+        }
+        assert!(!queue.leave(ms(1), Criticality::Sheddable, |request| *request == 1), "it is of another level");
+        assert!(queue.leave(ms(1), Criticality::Critical, |request| *request == 1));
+        assert!(!queue.leave(ms(1), Criticality::Critical, |request| *request == 1), "it left already");
+        assert_eq!(queue.enter(ms(1), Criticality::Critical, None, 3), QueueVerdict::Waits(None));
+        assert_eq!([2, 3, 4].map(|at| next(&mut queue, at).0), [Some(2), Some(3), None]);
+        // The queue was empty when the last one left, so a new burst begins.
+        let _ = queue.enter(ms(300), Criticality::Critical, None, 4);
+        let _ = queue.enter(ms(300), Criticality::Critical, None, 5);
+        assert!(queue.leave(ms(400), Criticality::Critical, |request| *request == 5));
+        for request in 6..8 {
+            let _ = queue.enter(ms(401), Criticality::Critical, None, request);
+        }
+        assert_eq!(next(&mut queue, 450).0, Some(6), "the oldest: the queue was empty at 400");
     }
 
     /// Runs eight slots for ten seconds. Requests hold one for 10 ms on average, and arrive at one

@@ -72,6 +72,29 @@ pub struct Budget {
     operations: Table<Counts>,
 }
 
+/// A retry that a budget allows, until it is sent or not.
+///
+/// It is returned once:
+///
+/// ```compile_fail,E0382
+/// # use plimsoll_core::retry::{Budget, BudgetConfig};
+/// # use plimsoll_core::{Operation, Timestamp};
+/// let mut budget = Budget::new(Timestamp::ZERO, BudgetConfig::default());
+/// let withdrawal = budget.withdraw(Timestamp::ZERO, Operation::UNKNOWN).unwrap();
+/// budget.refund(withdrawal);
+/// budget.refund(withdrawal);
+/// ```
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "either `Withdrawal::spend` it, or `Budget::refund` it"]
+pub struct Withdrawal {
+    operation: Operation,
+}
+
+impl Withdrawal {
+    /// The retry was sent.
+    pub fn spend(self) {}
+}
+
 /// Requests and retries, decaying.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
@@ -142,6 +165,16 @@ impl Budget {
                 counts.give_back();
             }
         }
+    }
+
+    /// As [`take`](Self::take), with a token: either it is spent, or it is refunded.
+    pub fn withdraw(&mut self, now: Timestamp, operation: Operation) -> Option<Withdrawal> {
+        self.take(now, operation).then_some(Withdrawal { operation })
+    }
+
+    /// Returns a withdrawn retry that was not sent.
+    pub fn refund(&mut self, withdrawal: Withdrawal) {
+        self.give_back(withdrawal.operation);
     }
 
     /// The share of the budget that is used. For display.
@@ -246,6 +279,18 @@ mod tests {
         assert_eq!(budget.used(at(0)), Ratio::ONE);
         budget.give_back(Operation::UNKNOWN);
         assert!(budget.take(at(0), Operation::UNKNOWN));
+    }
+
+    #[test]
+    fn token_is_refunded_to_the_operation_that_withdrew() {
+        let mut budget = Budget::new(at(0), BudgetConfig { share: Ratio::ZERO, floor: 1 });
+        let operation = Operation::new(1, 2);
+        let withdrawal = budget.withdraw(at(0), operation).expect("the floor");
+        assert_eq!(budget.withdraw(at(0), operation), None);
+        budget.refund(withdrawal);
+        let again = budget.withdraw(at(0), operation).expect("refunded to both levels and to the whole");
+        again.spend();
+        assert_eq!(budget.withdraw(at(0), operation), None, "spent");
     }
 
     /// An operation with ten times the load of the others fails at each attempt.

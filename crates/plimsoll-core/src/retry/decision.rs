@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use rand_core::Rng;
 
-use super::{Budget, MaxAttempts, jitter};
+use super::{Budget, MaxAttempts, Withdrawal, jitter};
 use crate::throttle::{AttemptEvidence, Loss, Wait};
 use crate::{Operation, Timestamp};
 
@@ -252,11 +252,30 @@ impl RetryConfig {
     /// Decides whether to retry a request after a failed attempt, and if so withdraws from the
     /// budget. Ask once for each failed attempt.
     pub fn decide(&self, now: Timestamp, attempt: &Attempt, budget: &mut Budget, rng: &mut impl Rng) -> Verdict {
-        match self.allow(now, attempt, rng) {
-            Ok(again) if budget.take(now, attempt.operation) => Verdict::Retry(again),
-            Ok(_) => Verdict::GiveUp(GiveUp::Budget(attempt.failure.caller_answer())),
+        match self.plan(now, attempt, budget, rng) {
+            Ok((again, withdrawal)) => {
+                withdrawal.spend();
+                Verdict::Retry(again)
+            }
             Err(why) => Verdict::GiveUp(why),
         }
+    }
+
+    /// As [`decide`](Self::decide), with a token for the withdrawn retry. Refund it if the retry is
+    /// not sent.
+    ///
+    /// # Errors
+    /// The reason to give up.
+    pub fn plan(
+        &self,
+        now: Timestamp,
+        attempt: &Attempt,
+        budget: &mut Budget,
+        rng: &mut impl Rng,
+    ) -> Result<(RetryPlan, Withdrawal), GiveUp> {
+        let again = self.allow(now, attempt, rng)?;
+        let withdrawal = budget.withdraw(now, attempt.operation);
+        withdrawal.map(|it| (again, it)).ok_or(GiveUp::Budget(attempt.failure.caller_answer()))
     }
 
     /// All rules except the budget's.

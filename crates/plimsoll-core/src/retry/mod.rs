@@ -43,7 +43,7 @@ mod jitter;
 mod waiting;
 
 pub use attempts::MaxAttempts;
-pub use budget::{Budget, BudgetConfig};
+pub use budget::{Budget, BudgetConfig, Withdrawal};
 pub use decision::{
     Advice, Attempt, CallerAnswer, Failure, GiveUp, Repeat, RetryConfig, RetryPlan, RetryTarget, Verdict,
 };

@@ -24,6 +24,7 @@ mod evidence;
 mod history;
 mod operations;
 pub mod paced;
+mod sent;
 mod silence;
 
 use core::fmt;
@@ -35,6 +36,7 @@ use self::draw::Draw;
 pub use self::evidence::{AttemptEvidence, Loss, Wait};
 use self::history::History;
 use self::operations::{Operations, OutcomeCount};
+pub use self::sent::SentRequest;
 pub use self::silence::Silence;
 use crate::{Criticality, Operation, Ratio, Timestamp};
 
