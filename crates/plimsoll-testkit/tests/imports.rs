@@ -18,6 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-wire", &["plimsoll-core"]),
     ("plimsoll-http1", &[]),
     ("plimsoll-http2", &["plimsoll-core"]),
+    ("plimsoll-tower", &["plimsoll-core"]),
     ("plimsoll", &["plimsoll-core", "plimsoll-http1", "plimsoll-wire"]),
     ("plimsoll-discover", &["plimsoll", "plimsoll-core"]),
     ("plimsoll-tls-config", &["plimsoll", "plimsoll-config"]),

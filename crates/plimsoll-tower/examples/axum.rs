@@ -1,0 +1,48 @@
+//! Shedding and a concurrency limit in an axum service.
+//! `cargo run -p plimsoll-tower --example axum`
+
+use axum::Router;
+use axum::error_handling::HandleErrorLayer;
+use axum::http::StatusCode;
+use axum::routing::get;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use plimsoll_core::admit::QueueConfig;
+use plimsoll_tower::{BoxError, ConcurrencyLayer, Http, Rejected, ShedLayer};
+use tokio::net::TcpListener;
+use tower::ServiceBuilder;
+
+/// The answer to a request that a layer rejected.
+async fn rejected(error: BoxError) -> (StatusCode, String) {
+    let status = Rejected::find(&*error).and_then(|rejected| StatusCode::from_u16(rejected.reason().row().http).ok());
+    (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), error.to_string())
+}
+
+#[tokio::main]
+pub(crate) async fn main() -> Result<(), BoxError> {
+    let one = QueueConfig { max_waiting: 1, ..QueueConfig::new(1).expect("not zero") };
+    let layers = ServiceBuilder::new()
+        .layer(HandleErrorLayer::new(rejected))
+        .layer(ShedLayer::new(Http::default()))
+        .layer(ConcurrencyLayer::new(one, Http::default()));
+    let app = Router::new().route("/", get(std::future::pending::<String>)).layer(layers);
+
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/", listener.local_addr()?);
+    tokio::spawn(async move { axum::serve(listener, app).await });
+
+    // One request is in progress, and the next one waits its 250 ms.
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let first = tokio::spawn(client.get(url.parse()?));
+    let second = tokio::spawn(client.get(url.parse()?));
+    let answer = tokio::select! {
+        answer = first => answer,
+        answer = second => answer,
+    };
+    let status = answer??.status();
+    println!("without a slot: {status}");
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    Ok(())
+}
