@@ -69,7 +69,7 @@ impl Server {
             cohort: None,
             is_retry: false,
         };
-        if let (Some(entry), _) = self.gate.ask(now, &arrival, &mut self.rng) {
+        if let Some(entry) = self.gate.ask(now, &arrival, &mut self.rng).entry() {
             self.running.push_back(entry);
             if self.running.len() > MAX_IN_PROGRESS
                 && let Some(entry) = self.running.pop_front()

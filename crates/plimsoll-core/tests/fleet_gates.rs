@@ -10,7 +10,7 @@ mod shares;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Gate, Mode, Observation, Quota};
+use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Gate, GateVerdict, Mode, Observation, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::quota::{
     Assignment, CustomerId, Introduction, Limit, Limiter, Limits, Owner, OwnerConfig, Report, TaskId, UNLIMITED,
@@ -94,12 +94,12 @@ impl Task {
             is_retry: false,
         };
         match self.gate.ask_for(now, &customer.to_be_bytes(), &arrival, rng) {
-            (Some(entry), _) => {
+            GateVerdict::Admitted(entry) | GateVerdict::WouldShed(entry, _) => {
                 self.work += cost;
                 self.running.push_back((self.seen.cpu + self.work, cost, entry));
                 Ok(())
             }
-            (None, shed) => Err(shed.expect("a reason").reason),
+            GateVerdict::Shed(shed) => Err(shed.reason),
         }
     }
 

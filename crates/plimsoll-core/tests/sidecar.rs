@@ -137,7 +137,7 @@ fn run(plan: &Plan, seed: u64) -> Found {
                 };
                 found.came[criticality] += u32::from(counts);
                 let left = lognormal(&mut rng, plan.mean);
-                if let (Some(entry), _) = gate.ask(now, &arrival, &mut rng) {
+                if let Some(entry) = gate.ask(now, &arrival, &mut rng).entry() {
                     flow.sent += 1;
                     let ready = seconds + plan.elsewhere;
                     queue.push_back(Request { criticality, came: seconds, ready, left, entry: Some(entry) });

@@ -34,9 +34,6 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    /// A rejection because of overload.
-    pub(crate) const OVERLOADED: Self = Self::new(Rejection::Overloaded);
-
     /// A rejection for this reason.
     #[must_use]
     pub const fn new(reason: Rejection) -> Self {

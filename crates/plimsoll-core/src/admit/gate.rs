@@ -98,6 +98,45 @@ impl Entry {
     }
 }
 
+/// The decision of a gate on a request.
+#[derive(Debug, PartialEq)]
+#[must_use]
+pub enum GateVerdict {
+    /// The request is admitted. Its entry ends with it: [`Gate::end`] and the like.
+    Admitted(Entry),
+    /// The request is shed.
+    Shed(Shed),
+    /// A dry run admitted a request that would be shed.
+    WouldShed(Entry, Shed),
+}
+
+impl GateVerdict {
+    /// The entry of an admitted request.
+    #[must_use]
+    pub fn entry(self) -> Option<Entry> {
+        self.into_parts().0
+    }
+
+    /// The reason for which the request is shed, or would be.
+    #[must_use]
+    pub const fn shed(&self) -> Option<Shed> {
+        match self {
+            Self::Admitted(_) => None,
+            Self::Shed(shed) | Self::WouldShed(_, shed) => Some(*shed),
+        }
+    }
+
+    /// Both, for callers that count.
+    #[must_use]
+    pub fn into_parts(self) -> (Option<Entry>, Option<Shed>) {
+        let shed = self.shed();
+        match self {
+            Self::Admitted(entry) | Self::WouldShed(entry, _) => (Some(entry), shed),
+            Self::Shed(_) => (None, shed),
+        }
+    }
+}
+
 /// The observable state of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observation {
@@ -187,13 +226,7 @@ impl Gate {
     }
 
     /// The same as [`ask`](Self::ask), for the customer of this name.
-    pub fn ask_for(
-        &mut self,
-        now: Timestamp,
-        name: &[u8],
-        arrival: &Arrival,
-        rng: &mut impl Rng,
-    ) -> (Option<Entry>, Option<Shed>) {
+    pub fn ask_for(&mut self, now: Timestamp, name: &[u8], arrival: &Arrival, rng: &mut impl Rng) -> GateVerdict {
         self.refused = None;
         let Some(limiter) = &mut self.fleet else { return self.ask(now, arrival, rng) };
         let &Arrival { criticality, kind, cohort, .. } = arrival;
@@ -207,11 +240,13 @@ impl Gate {
         self.ranked.set_fleet_overload(limiter.fleet_overload());
         match self.refused.filter(|refused| !refused.is_dry_run) {
             None => {
-                let (mut entry, shed) = self.ask_with(now, arrival, fair, rng);
-                if let (Some(entry), Some(limiter)) = (&mut entry, &mut self.fleet) {
+                let mut verdict = self.ask_with(now, arrival, fair, rng);
+                if let (GateVerdict::Admitted(entry) | GateVerdict::WouldShed(entry, _), Some(limiter)) =
+                    (&mut verdict, &mut self.fleet)
+                {
                     entry.fleet = limiter.take(accounts, cost);
                 }
-                (entry, shed)
+                verdict
             }
             Some(refused) => {
                 self.requests += 1;
@@ -219,17 +254,16 @@ impl Gate {
                 if self.mode == Mode::DryRun {
                     let expected = self.costs.expected(kind);
                     let entry = Entry { kind, begun: now, expected, admission: None, charge: None, fleet: None };
-                    return (Some(entry), Some(shed));
+                    return GateVerdict::WouldShed(entry, shed);
                 }
                 self.ranked.overhead(now, self.overhead.per_request());
-                (None, Some(shed))
+                GateVerdict::Shed(shed)
             }
         }
     }
 
-    /// Decides on a request. A dry run may return both an entry and the reason for which it would
-    /// be shed.
-    pub fn ask(&mut self, now: Timestamp, arrival: &Arrival, rng: &mut impl Rng) -> (Option<Entry>, Option<Shed>) {
+    /// Decides on a request.
+    pub fn ask(&mut self, now: Timestamp, arrival: &Arrival, rng: &mut impl Rng) -> GateVerdict {
         self.ask_with(now, arrival, arrival.quota.own_share(), rng)
     }
 
@@ -240,7 +274,7 @@ impl Gate {
         arrival: &Arrival,
         FairShare { share, demand }: FairShare,
         rng: &mut impl Rng,
-    ) -> (Option<Entry>, Option<Shed>) {
+    ) -> GateVerdict {
         let &Arrival { criticality, kind, quota, timeout, cohort, is_retry } = arrival;
         let quota = quota.on(self.speed);
         self.requests += 1;
@@ -277,14 +311,22 @@ impl Gate {
         match verdict {
             Verdict::Admit(admission) => {
                 let charge = self.limits.take(now, &ask, quota);
-                (Some(Entry { kind, begun: now, expected, admission: Some(admission), charge, fleet: None }), None)
+                GateVerdict::Admitted(Entry {
+                    kind,
+                    begun: now,
+                    expected,
+                    admission: Some(admission),
+                    charge,
+                    fleet: None,
+                })
             }
             Verdict::Shed(shed) if self.mode == Mode::DryRun => {
-                (Some(Entry { kind, begun: now, expected, admission: None, charge: None, fleet: None }), Some(shed))
+                let entry = Entry { kind, begun: now, expected, admission: None, charge: None, fleet: None };
+                GateVerdict::WouldShed(entry, shed)
             }
             Verdict::Shed(shed) => {
                 self.ranked.overhead(now, beside);
-                (None, Some(shed))
+                GateVerdict::Shed(shed)
             }
         }
     }

@@ -37,7 +37,7 @@ use crate::{Criticality, Rejection, Timestamp};
 pub use crate::outlook::Outlook;
 pub use coalescing::Coalescing;
 pub use cohort::cohort;
-pub use gate::{Arrival, Entry, Gate, Mode, Observation};
+pub use gate::{Arrival, Entry, Gate, GateVerdict, Mode, Observation};
 pub use limits::{Charge, Limits, Standing};
 pub use process_observer::{Flow, ProcessCounters, ProcessObserver};
 pub use queue::{AbandonedWait, Queue, QueueConfig, QueueVerdict};

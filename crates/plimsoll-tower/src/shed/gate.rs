@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Pressure, Quota};
+use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, GateVerdict, Mode, Observation, Pressure, Quota};
 use plimsoll_core::signal::Gauges;
 use plimsoll_core::{Criticality, Timestamp};
 use rand_pcg::Pcg64Mcg;
@@ -86,14 +86,16 @@ impl Gate {
         };
         let state = &mut *lock(&self.shared.state);
         state.sample(now);
-        let (entry, shed) = state.gate.ask(now, &arrival, &mut state.rng);
-        match shed {
-            Some(_) => state.shed += 1,
-            None => state.admitted += 1,
+        let verdict = state.gate.ask(now, &arrival, &mut state.rng);
+        match verdict {
+            GateVerdict::Admitted(_) => state.admitted += 1,
+            GateVerdict::Shed(_) | GateVerdict::WouldShed(..) => state.shed += 1,
         }
-        match (entry, shed) {
-            (Some(entry), _) => Ok(Admitted { gate: self.clone(), entry: Some(entry) }),
-            (None, shed) => Err(shed.map_or(Rejected::OVERLOADED, Rejected::from)),
+        match verdict {
+            GateVerdict::Admitted(entry) | GateVerdict::WouldShed(entry, _) => {
+                Ok(Admitted { gate: self.clone(), entry: Some(entry) })
+            }
+            GateVerdict::Shed(shed) => Err(shed.into()),
         }
     }
 

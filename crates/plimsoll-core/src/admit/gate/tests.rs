@@ -56,7 +56,7 @@ fn overload(mode: Mode, measured: Measured) -> (u64, u64) {
             }
             gate.observe(now, seen, &Gauges::default());
         }
-        let (entry, refusal) = gate.ask(now, &ARRIVAL, &mut rng);
+        let (entry, refusal) = gate.ask(now, &ARRIVAL, &mut rng).into_parts();
         work += 0.00025 + if entry.is_some() { 0.001 } else { 0.0 };
         if n >= 18_000 {
             taken += u64::from(entry.is_some());
@@ -94,7 +94,7 @@ fn dry_run_sheds_no_request_for_its_own_queue() {
         let now = Timestamp::from_nanos(20 * MS);
         let seen = Observation { cpu: 0.02, charged: 0.02, runnable: 1_000.0, queued: 1_000.0 };
         gate.observe(now, seen, &Gauges::default());
-        assert_eq!(gate.ask(now, &ARRIVAL, &mut rng).1.is_some(), is_shed, "{mode:?}");
+        assert_eq!(gate.ask(now, &ARRIVAL, &mut rng).shed().is_some(), is_shed, "{mode:?}");
     }
 }
 
@@ -109,7 +109,7 @@ fn of_a_limited_customer(said: impl Fn(u64) -> f64) -> usize {
     for n in 0..200_u64 {
         let now = Timestamp::from_nanos(n * 50 * MS);
         gate.observe(now, seen, &Gauges::default());
-        let (entry, refusal) = gate.ask(now, &arrival, &mut rng);
+        let (entry, refusal) = gate.ask(now, &arrival, &mut rng).into_parts();
         if let Some(entry) = entry {
             seen.cpu += 0.01;
             seen.charged += 0.01;
@@ -143,7 +143,7 @@ fn in_time(gate: &mut Gate, from: Timestamp, timeout: Duration) -> [usize; 2] {
     let mut admitted = [0; 2];
     for n in 0..500_u32 {
         let now = from + n * Duration::from_millis(10);
-        let both = [(); 2].map(|()| gate.ask(now, &arrival, &mut rng).0);
+        let both = [(); 2].map(|()| gate.ask(now, &arrival, &mut rng).entry());
         for entry in both.into_iter().flatten() {
             admitted[n as usize / 250] += 1;
             gate.end(now + Duration::from_micros(20), entry, 20e-6);
@@ -167,7 +167,7 @@ fn short_deadline_is_admitted_when_costs_are_unknown() {
 fn short_deadline_is_admitted_again_after_a_slow_start() {
     let mut gate = one_core();
     let mut rng = Pcg64Mcg::seed_from_u64(3);
-    let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is headroom");
+    let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).entry().expect("there is headroom");
     let now = Timestamp::from_nanos(800 * MS);
     gate.end(now, entry, 0.8);
     let [first, second] = in_time(&mut gate, now, Duration::from_millis(500));
@@ -184,7 +184,7 @@ fn unsent_request_uses_nothing_and_teaches_nothing() {
     // time for work of its own.
     for n in 0..40_000_u64 {
         let now = Timestamp::from_nanos(n * MS / 4);
-        let (entry, shed) = gate.ask(now, &ARRIVAL, &mut rng);
+        let (entry, shed) = gate.ask(now, &ARRIVAL, &mut rng).into_parts();
         gate.end_unsent(now, entry.unwrap_or_else(|| panic!("{n}: {shed:?}")));
         if n % 80 == 0 {
             let cpu = n as f64 * 0.00025 * 0.02;
@@ -203,7 +203,7 @@ fn impossible_reports_are_ignored() {
     // 200 requests a second use 2 ms each and report it, except for a few.
     for n in 0..4_000_u64 {
         let now = Timestamp::from_nanos(n * 5 * MS);
-        let (entry, shed) = gate.ask(now, &ARRIVAL, &mut rng);
+        let (entry, shed) = gate.ask(now, &ARRIVAL, &mut rng).into_parts();
         let entry = entry.unwrap_or_else(|| panic!("{n}: {shed:?}"));
         let said = match n {
             1_000 | 1_001 => 1e308,
@@ -232,7 +232,7 @@ fn limited(mode: Mode) -> (u64, u64) {
     let (mut taken, mut over) = (0, 0);
     for n in 0..4_000_u64 {
         let now = Timestamp::from_nanos(n * MS / 2);
-        let (entry, shed) = gate.ask(now, &arrival, &mut rng);
+        let (entry, shed) = gate.ask(now, &arrival, &mut rng).into_parts();
         over += u64::from(shed.is_some_and(|shed| shed.reason == Rejection::Quota));
         if let Some(mut entry) = entry {
             taken += 1;
@@ -262,7 +262,7 @@ fn quota_refusal_has_the_limit_and_the_use() {
     let now = |n| Timestamp::from_nanos(n * MS / 2);
     let (mut used, mut refusals) = (0.0, 0);
     for n in 0..4_000 {
-        let (entry, shed) = gate.ask(now(n), &arrival, &mut rng);
+        let (entry, shed) = gate.ask(now(n), &arrival, &mut rng).into_parts();
         if let Some(entry) = entry {
             gate.end(now(n), entry, 0.001);
         }
@@ -305,7 +305,7 @@ fn binding(runnable: f64, gauges: Gauges) -> [Option<Signal>; 2] {
             gate.observe(at(ms), Observation { cpu, charged: cpu, runnable, queued: 0.0 }, &gauges);
         }
         for _ in 0..2 {
-            running.extend(gate.ask(at(ms), &ARRIVAL, &mut rng).0);
+            running.extend(gate.ask(at(ms), &ARRIVAL, &mut rng).entry());
         }
     }
     let loads = gate.loads(at(2_000));
@@ -340,11 +340,11 @@ fn pessimistic_outlook_counts_the_likely_highest_cost() {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
         for n in 0..1_000 {
-            let (entry, _) = gate.ask(Timestamp::from_nanos(n * MS), &ARRIVAL, &mut rng);
+            let (entry, _) = gate.ask(Timestamp::from_nanos(n * MS), &ARRIVAL, &mut rng).into_parts();
             let entry = entry.expect("there is headroom");
             gate.end(Timestamp::from_nanos(n * MS), entry, if n % 2 == 0 { 0.001 } else { 0.003 });
         }
-        let (entry, _) = gate.ask(Timestamp::from_nanos(1_000 * MS), &ARRIVAL, &mut rng);
+        let (entry, _) = gate.ask(Timestamp::from_nanos(1_000 * MS), &ARRIVAL, &mut rng).into_parts();
         entry.expect("there is headroom").progress_due()
     };
     // A mean of 2 ms, and a mean deviation of 1 ms.
@@ -358,7 +358,7 @@ fn known() -> (Gate, Timestamp) {
     let mut rng = Pcg64Mcg::seed_from_u64(3);
     for n in 0..100 {
         let now = Timestamp::from_nanos(n * 10 * MS);
-        let entry = gate.ask(now, &ARRIVAL, &mut rng).0.expect("there is headroom");
+        let entry = gate.ask(now, &ARRIVAL, &mut rng).entry().expect("there is headroom");
         gate.end(now, entry, 0.003);
     }
     let now = Timestamp::from_nanos(1_000 * MS);
@@ -374,7 +374,7 @@ fn assert_close(got: f64, expected: f64) {
 fn expected_cost_includes_overhead_but_not_in_an_entry() {
     let (mut gate, now) = known();
     assert_close(gate.expected(ARRIVAL.kind), 0.005);
-    let mut entry = gate.ask(now, &ARRIVAL, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is headroom");
+    let mut entry = gate.ask(now, &ARRIVAL, &mut Pcg64Mcg::seed_from_u64(3)).entry().expect("there is headroom");
     assert_close(entry.expected(), 0.003);
     assert_close(entry.progress_due(), 0.005);
     gate.progress(now, &mut entry, 0.005);
@@ -403,7 +403,7 @@ fn quota_admits_the_same_requests_on_fast_and_slow_machines() {
         let (mut admitted, mut most) = (0, 0.0_f64);
         for n in 0..4_000 {
             let now = Timestamp::from_nanos(n * MS / 2);
-            if let Some(entry) = gate.ask(now, &arrival, &mut rng).0 {
+            if let Some(entry) = gate.ask(now, &arrival, &mut rng).entry() {
                 admitted += 1;
                 gate.end(now, entry, speed.local(0.001));
             }
@@ -425,10 +425,10 @@ fn expected_cost_goes_out_in_reference_seconds() {
     let (mut gate, mut rng) = (on(speed(4.0)), Pcg64Mcg::seed_from_u64(3));
     for n in 0..100 {
         let now = Timestamp::from_nanos(n * 10 * MS);
-        let entry = gate.ask(now, &ARRIVAL, &mut rng).0.expect("there is headroom");
+        let entry = gate.ask(now, &ARRIVAL, &mut rng).entry().expect("there is headroom");
         gate.end(now, entry, 0.003);
     }
-    let entry = gate.ask(Timestamp::from_nanos(1_000 * MS), &ARRIVAL, &mut rng).0.expect("there is headroom");
+    let entry = gate.ask(Timestamp::from_nanos(1_000 * MS), &ARRIVAL, &mut rng).entry().expect("there is headroom");
     assert_close(entry.expected(), 0.003);
     assert_close(gate.expected(ARRIVAL.kind), 0.012);
 }
@@ -444,7 +444,7 @@ fn reported_costs_come_in_as_reference_seconds() {
         let (kind, local) = kinds[n as usize % 2];
         let seen = Observation { cpu, charged: cpu, ..Observation::default() };
         gate.observe(now, seen, &Gauges::default());
-        let entry = gate.ask(now, &Arrival { kind, ..ARRIVAL }, &mut rng).0.expect("there is headroom");
+        let entry = gate.ask(now, &Arrival { kind, ..ARRIVAL }, &mut rng).entry().expect("there is headroom");
         gate.end_reported(now, entry, slow.reference(local));
         cpu += local;
     }
@@ -461,7 +461,7 @@ fn abandoned_request_is_charged_its_expected_cost() {
     let (mut gate, now) = known();
     let quota = Quota::hard(0.5).expect("a limit");
     let arrival = Arrival { quota, ..ARRIVAL };
-    let mut entry = gate.ask(now, &arrival, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is headroom");
+    let mut entry = gate.ask(now, &arrival, &mut Pcg64Mcg::seed_from_u64(3)).entry().expect("there is headroom");
     gate.progress(now, &mut entry, 0.02);
     let used = |gate: &mut Gate| gate.standing(now, ARRIVAL.kind.customer, quota).expect("it has a limit").used;
     // The window is 0.7% longer than a second.
@@ -493,7 +493,7 @@ fn unobserved_requests_say_nothing_of_costs() {
     let mut gate = one_core();
     let mut rng = Pcg64Mcg::seed_from_u64(3);
     for _ in 0..10 {
-        let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is headroom");
+        let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).entry().expect("there is headroom");
         gate.end_unmeasured(Timestamp::ZERO, entry);
     }
     let before = gate.expected(ARRIVAL.kind);
@@ -511,7 +511,7 @@ fn gauge_at_1_takes_no_headroom_and_does_not_bind() {
     let memory = |memory| Gauges { memory: Some(memory), ..Gauges::default() };
     gate.observe(Timestamp::from_nanos(250 * MS), Observation::default(), &memory(2.0));
     gate.observe(now, Observation::default(), &Gauges { own: Some(1.0), ..memory(0.5) });
-    assert!((0..1_000).any(|_| gate.ask(now, &ARRIVAL, &mut rng).1.is_some()), "too many at once");
+    assert!((0..1_000).any(|_| gate.ask(now, &ARRIVAL, &mut rng).shed().is_some()), "too many at once");
     assert_eq!(gate.loads(now).binding, Some(Signal::Memory));
 }
 
@@ -533,7 +533,7 @@ fn used_by_fleet_limit(gate: &mut Gate) -> f64 {
     let mut used = 0.0;
     for ms in 0..20_000 {
         let now = Timestamp::from_nanos(ms * MS);
-        if let (Some(entry), _) = gate.ask_for(now, b"ann", &ARRIVAL, &mut rng) {
+        if let Some(entry) = gate.ask_for(now, b"ann", &ARRIVAL, &mut rng).entry() {
             gate.end(now, entry, 0.001);
             used += 0.001;
         }
@@ -565,7 +565,7 @@ fn request_that_never_ran_gives_its_fleet_charge_back() {
     let mut gate = fleet_gate(Mode::Protect, Speed::REFERENCE);
     let mut rng = Pcg64Mcg::seed_from_u64(6);
     for _ in 0..1_000 {
-        let (entry, _) = gate.ask_for(Timestamp::ZERO, b"ann", &ARRIVAL, &mut rng);
+        let (entry, _) = gate.ask_for(Timestamp::ZERO, b"ann", &ARRIVAL, &mut rng).into_parts();
         gate.end_unsent(Timestamp::ZERO, entry.expect("nothing was used"));
     }
 }
@@ -574,10 +574,10 @@ fn request_that_never_ran_gives_its_fleet_charge_back() {
 fn long_request_is_charged_to_the_fleet_limit_while_it_runs() {
     let mut gate = fleet_gate(Mode::Protect, Speed::REFERENCE);
     let mut rng = Pcg64Mcg::seed_from_u64(7);
-    let (entry, _) = gate.ask_for(Timestamp::ZERO, b"ann", &ARRIVAL, &mut rng);
+    let (entry, _) = gate.ask_for(Timestamp::ZERO, b"ann", &ARRIVAL, &mut rng).into_parts();
     let mut entry = entry.expect("nothing was used");
     let due = entry.progress_due();
     gate.progress(Timestamp::ZERO, &mut entry, due.max(0.5));
-    let (next, shed) = gate.ask_for(Timestamp::ZERO, b"ann", &ARRIVAL, &mut rng);
+    let (next, shed) = gate.ask_for(Timestamp::ZERO, b"ann", &ARRIVAL, &mut rng).into_parts();
     assert_eq!((next, shed.map(|shed| shed.reason)), (None, Some(Rejection::Quota)));
 }

@@ -25,7 +25,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Pressure, Shed, Standing};
+use plimsoll_core::admit::{
+    self, AdmissionConfig, Arrival, Entry, GateVerdict, Mode, Observation, Pressure, Shed, Standing,
+};
 use plimsoll_core::quota::{Limiter, Refused};
 use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::Loads;
@@ -251,7 +253,8 @@ impl<S: Signals> Admission<S> {
         signals.update(now, gate);
         let (expected, capacity) = (gate.expected(arrival.kind), self.gate.capacity_of(gate));
         let pressure = gate.pressure(arrival.criticality);
-        let (entry, shed) = if signals.is_known() { gate.ask_for(now, facts.name, arrival, rng) } else { (None, None) };
+        let verdict = signals.is_known().then(|| gate.ask_for(now, facts.name, arrival, rng));
+        let (entry, shed) = verdict.map_or((None, None), GateVerdict::into_parts);
         let fleet = gate.refused_by_fleet().copied();
         let is_hurried = gate.fleet_limits().is_some_and(Limiter::take_hurry);
         let is_over = fleet.is_none() && shed.is_some_and(|shed| shed.reason == Rejection::Quota);

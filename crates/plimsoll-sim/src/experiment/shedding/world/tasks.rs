@@ -172,7 +172,7 @@ impl World<'_> {
                     cohort: is_cohort.then_some(task.cohort),
                     is_retry,
                 };
-                let (entry, shed) = server.gate.ask(self.arena.now, &arrival, &mut self.rng);
+                let (entry, shed) = server.gate.ask(self.arena.now, &arrival, &mut self.rng).into_parts();
                 shed.map_or(Ok(entry), Err)
             }
         }

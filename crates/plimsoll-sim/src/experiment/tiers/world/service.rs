@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Quota};
+use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, GateVerdict, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::retry::{Advice, Failure};
 
@@ -143,11 +143,13 @@ impl World<'_> {
                     is_retry: sending.is_retry,
                 };
                 match guard.server.gate.ask(self.arena.now, &arrival, &mut self.decisions) {
-                    (entry, None) => {
-                        let number = self.work.insert(work(entry));
+                    GateVerdict::Admitted(entry) => {
+                        let number = self.work.insert(work(Some(entry)));
                         self.enqueue(tier, task, number);
                     }
-                    (_, Some(shed)) => self.reject(tier, sending, shed.advice()),
+                    GateVerdict::Shed(shed) | GateVerdict::WouldShed(_, shed) => {
+                        self.reject(tier, sending, shed.advice());
+                    }
                 }
             }
         }
