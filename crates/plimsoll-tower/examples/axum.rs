@@ -6,6 +6,7 @@ use axum::error_handling::HandleErrorLayer;
 use axum::http::StatusCode;
 use axum::routing::get;
 use bytes::Bytes;
+use http::Response;
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -14,10 +15,12 @@ use plimsoll_tower::{BoxError, ConcurrencyLayer, Http, Rejected, ShedLayer};
 use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 
-/// The answer to a request that a layer rejected.
-async fn rejected(error: BoxError) -> (StatusCode, String) {
-    let status = Rejected::find(&*error).and_then(|rejected| StatusCode::from_u16(rejected.reason().row().http).ok());
-    (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), error.to_string())
+/// The answer to a request that a layer rejected. Clients with a layer of this crate understand it.
+async fn rejected(error: BoxError) -> Response<String> {
+    match Rejected::find(&*error) {
+        Some(rejected) => rejected.to_http().map(|()| rejected.to_string()),
+        None => Response::builder().status(StatusCode::INTERNAL_SERVER_ERROR).body(error.to_string()).expect("valid"),
+    }
 }
 
 #[tokio::main]
@@ -41,8 +44,9 @@ pub(crate) async fn main() -> Result<(), BoxError> {
         answer = first => answer,
         answer = second => answer,
     };
-    let status = answer??.status();
-    println!("without a slot: {status}");
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    let answer = answer??;
+    println!("without a slot: {answer:?}");
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(answer.headers().contains_key("x-plimsoll-shed"));
     Ok(())
 }

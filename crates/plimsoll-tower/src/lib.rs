@@ -47,7 +47,8 @@
 //! # Errors
 //!
 //! The error of each layer is a [`BoxError`], as in tower. [`Rejected::find`] tells a request that
-//! a layer rejected from one that failed at its service.
+//! a layer rejected from one that failed at its service. A server answers it by `Rejected::to_http` or
+//! `to_grpc`.
 //!
 //! # Features
 //!
@@ -58,6 +59,8 @@
 //! | `tower` | [`RetryBudget`] as a budget of tower's `Retry`; sources of tower's `Discover` |
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "http")]
+mod answer;
 pub mod balance;
 pub mod classify;
 mod clock;

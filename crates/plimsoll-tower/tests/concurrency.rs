@@ -110,6 +110,18 @@ async fn wait_ends_with_its_limit_or_the_deadline() {
     }
 }
 
+/// Only a poll needs a runtime, for its timer.
+#[test]
+fn request_enters_and_leaves_outside_of_a_runtime() {
+    let limit = ConcurrencyLimit::new(slots(1));
+    let Poll::Ready(Ok(held)) = Task::new(limit.enter(&RequestFacts::default())).poll() else { panic!("a free slot") };
+    let waits = limit.enter(&RequestFacts::default());
+    assert_eq!(limit.waiting(), 1);
+    drop(waits);
+    held.release();
+    assert_eq!((limit.in_progress(), limit.waiting()), (0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_its_least_critical_request_at_once() {
     let limit = ConcurrencyLimit::new(QueueConfig { max_waiting: 1, ..slots(1) });

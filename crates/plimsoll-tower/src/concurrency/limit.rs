@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use plimsoll_core::admit::{Queue, QueueConfig, QueueVerdict, Shed};
 use plimsoll_core::{Criticality, Timestamp};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use crate::clock::Clock;
 use crate::lock::lock;
@@ -117,12 +117,12 @@ impl ConcurrencyLimit {
                     Some(deadline) => (deadline, Shed::DEADLINE),
                     None => (longest, Queue::<usize>::FULL),
                 };
-                let timer = Box::pin(tokio::time::sleep_until(self.shared.clock.instant(until)));
                 let waiter = Waiter {
                     limit: self.clone(),
                     seat,
                     criticality: facts.criticality,
-                    timer,
+                    until: self.shared.clock.instant(until),
+                    timer: None,
                     answer: answer.into(),
                     is_decided: false,
                 };
@@ -183,7 +183,9 @@ struct Waiter {
     limit: ConcurrencyLimit,
     seat: usize,
     criticality: Criticality,
-    timer: Pin<Box<Sleep>>,
+    until: Instant,
+    /// Made by the first poll, which is within a runtime.
+    timer: Option<Pin<Box<Sleep>>>,
     /// The answer when the time is up.
     answer: Rejected,
     /// Whether the decision was read from the seat.
@@ -212,7 +214,8 @@ impl Waiter {
         }
         drop(stale);
         // A decision may come until the timer has its answer; it stays at the seat.
-        self.timer.as_mut().poll(cx).map(|()| Err(self.answer))
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(self.until)));
+        timer.as_mut().poll(cx).map(|()| Err(self.answer))
     }
 }
 

@@ -25,7 +25,7 @@
 //! ```
 //!
 //! A shed request gets a [`Rejected`](crate::Rejected). In front of a server of HTTP, a layer above
-//! turns it into an answer, such as axum's `HandleErrorLayer`.
+//! turns it into an answer, such as axum's `HandleErrorLayer`, by `Rejected::to_http`.
 //!
 //! # Costs
 //!

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plimsoll_core::throttle::{self, AttemptEvidence, Loss, Outcome, SentRequest, Silence, ThrottlePolicy, Wait};
+use plimsoll_core::retry::Failure;
+use plimsoll_core::throttle::{self, AttemptEvidence, Loss, SentRequest, Silence, ThrottlePolicy, Wait};
 use plimsoll_core::{Criticality, Ratio, Rejection, Timestamp};
 use rand_pcg::Pcg64Mcg;
 
@@ -87,30 +88,29 @@ impl Default for Throttle {
 impl Permit {
     /// Reports the end of the request.
     pub fn end(mut self, end: End) {
-        self.settle(end, |_, _| None);
+        self.settle(Some(end));
     }
 
-    /// Reports an end. `abandoned` is the evidence of a cancelled request.
-    fn settle(&mut self, end: End, abandoned: impl FnOnce(Timestamp, &Self) -> Option<Wait>) {
+    /// Reports the end; `None` if the caller abandoned the request.
+    fn settle(&mut self, end: Option<End>) {
         let Some(sent) = self.sent.take() else { return };
         let now = self.shared.clock.now();
-        let wait = abandoned(now, self);
         let State { throttle, silence, .. } = &mut *lock(&self.shared.state);
-        if end.is_answer() {
+        if end.is_some_and(End::is_answer) {
             silence.on_answer(now);
         }
-        let mut lost = || Loss { silence: silence.on_loss(now, self.at), usual: None };
         let evidence = match end {
-            End::Served | End::RateLimited | End::Failed | End::Unavailable(_) => AttemptEvidence::Answered,
-            End::Overloaded(_) => AttemptEvidence::Shed,
-            End::Throttled => AttemptEvidence::Throttled,
-            End::ConnectRefused => AttemptEvidence::ConnectRefused,
-            End::ConnectFailed | End::Broken => AttemptEvidence::Lost(lost()),
-            End::TooLate => self.wait(now).map_or(AttemptEvidence::Cancelled, AttemptEvidence::Unanswered),
+            Some(End::Served | End::RateLimited | End::Failed | End::Unavailable(_)) => AttemptEvidence::Answered,
+            Some(End::Overloaded(_)) => AttemptEvidence::Shed,
+            Some(End::Throttled) => AttemptEvidence::Throttled,
+            Some(End::ConnectRefused) => AttemptEvidence::ConnectRefused,
+            Some(End::ConnectFailed | End::Broken) => {
+                AttemptEvidence::Lost(Loss { silence: silence.on_loss(now, self.at), usual: None })
+            }
             // The service behind decided that the wait was too long.
-            End::TimedOut => return throttle.end(now, sent, Outcome::Rejected),
-            End::Rejected(_) => AttemptEvidence::Cancelled,
-            End::Cancelled => wait.map_or(AttemptEvidence::Cancelled, AttemptEvidence::Unanswered),
+            Some(End::TimedOut) => Failure::TimedOut.evidence(),
+            Some(End::Rejected(_) | End::Cancelled) => AttemptEvidence::Cancelled,
+            Some(End::TooLate) | None => self.wait(now).map_or(AttemptEvidence::Cancelled, AttemptEvidence::Unanswered),
         };
         throttle.end(now, sent, evidence.outcome());
     }
@@ -129,7 +129,7 @@ impl Report for Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.settle(End::Cancelled, |now, permit| permit.wait(now));
+        self.settle(None);
     }
 }
 
