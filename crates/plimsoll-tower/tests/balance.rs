@@ -180,8 +180,10 @@ async fn service_that_is_not_ready_gets_no_request_and_wakes_the_balancer() {
     });
     tokio::task::yield_now().await;
     assert!(!task.is_finished(), "none is ready");
+    let begun = tokio::time::Instant::now();
     slow.state.open();
     let (first, mut balance) = task.await.expect("no panic");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "woken, and not by a timer");
     assert_eq!(first, 1, "the waker of the service woke the task");
     slow.state.is_ready.store(false, Ordering::Relaxed);
     send.send(insert(&quick)).expect("open");

@@ -188,13 +188,18 @@ async fn request_without_time_is_not_retried() {
 async fn request_is_retried_as_often_as_it_can_be_copied() {
     for (copies, attempts) in [(0, 1), (1, 2), (9, 3)] {
         let left = Arc::new(AtomicU32::new(copies));
+        let of_layer = Arc::clone(&left);
         let copy = move |request: &u32| {
-            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).ok().map(|_| *request)
+            of_layer
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .ok()
+                .map(|_| *request)
         };
         let backend = Backend::new([OVERLOADED]);
         let mut client = RetryLayer::new(by_answer()).budget(rich()).clone_by(copy).layer(backend.clone());
         call(&mut client).await.expect("an answer");
         assert_eq!(backend.attempts(), attempts, "{copies} copies");
+        assert_eq!(left.load(Ordering::Relaxed), copies.saturating_sub(2), "no copy without a use");
     }
 }
 
