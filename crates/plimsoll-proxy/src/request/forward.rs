@@ -19,7 +19,7 @@ use crate::config::Trouble;
 use crate::connection::{ActiveRequest, Connection};
 use crate::counts::Label as _;
 use crate::degrade::{Asker, Degrade, Fallback, Substitute, trouble};
-use crate::explain::{BackendAnswer, Case, End, Kind, Reason, X_REQUEST_ID};
+use crate::explain::{BackendAnswer, Case, End, HashFacts, Kind, Reason, X_REQUEST_ID};
 use crate::reason::Refusal;
 use crate::request::answer;
 use crate::request::check::check;
@@ -274,7 +274,8 @@ async fn by_cluster(
     }
     let tracer = active.trace.clone().map(|trace| trace as Arc<dyn Tracer>);
     if connection.context.recorder.is_on() {
-        case.hash = keyed.as_deref().map(|keyed| target.hash_facts(keyed));
+        let facts = |keyed| HashFacts { key: target.named_key(keyed), cluster: target.live_cluster().clone() };
+        case.hash = keyed.as_deref().map(facts);
     }
     let client = (client, keyed.as_ref().and_then(|keyed| keyed.key));
     let compared = target.side.as_ref().map(|side| {

@@ -19,7 +19,6 @@ use crate::classify::request_limits::RequestLimits;
 use crate::classify::{self, Claims, Class};
 use crate::config;
 use crate::degrade::Degrade;
-use crate::explain::HashFacts;
 use crate::fixed::FixedAnswer;
 use crate::forwarded::HostRewrite;
 use crate::inbound::Inbound;
@@ -216,10 +215,15 @@ impl Target {
         self.keys.as_ref().map(|keys| Box::new(keys.of(request, client)))
     }
 
-    /// The facts about a key, for explanations.
-    pub(crate) fn hash_facts(&self, keyed: &Keyed) -> HashFacts {
-        let source = self.keys.as_ref().and_then(|keys| keys.source(keyed)).cloned();
-        HashFacts { key: source.zip(keyed.key), cluster: self.client.cluster().clone() }
+    /// A key with its source in words.
+    pub(crate) fn named_key(&self, keyed: &Keyed) -> Option<(Arc<str>, HashKey)> {
+        let source = self.keys.as_ref()?.source(keyed)?;
+        Some((Arc::clone(source), keyed.key?))
+    }
+
+    /// The cluster, which knows the homes of keys.
+    pub(crate) fn live_cluster(&self) -> &client::Cluster {
+        self.client.cluster()
     }
 
     /// Gives the client of a request its cookie, if it needs one.
