@@ -38,8 +38,8 @@ const VARIABLE: &str = "PLIMSOLL_SUCCESSOR_OF";
 const HEALTHY: &str = "PLIMSOLL_HEALTHY_CLUSTERS";
 /// Tells the successor that it may ask for sockets of UDP: holds the process id of its parent.
 const HAS_UDP: &str = "PLIMSOLL_HANDS_OVER_UDP";
-/// The paths of Unix sockets whose files the successor removes in the end, one a line, after the process id of its parent. Others
-/// are the service manager's.
+/// Paths of Unix sockets, one on each line, after the process id of the parent. The successor removes
+/// their files at its end. Other files are the service manager's.
 const FILES: &str = "PLIMSOLL_SOCKET_FILES";
 /// Bytes of that list, beyond which names are left out. The kernel takes 128 KiB for a variable, and half of it says enough.
 const MOST_NAMES: usize = 64 * 1024;
@@ -111,8 +111,9 @@ impl Channel {
         Ok((Self(ours), theirs))
     }
 
-    /// What the successor must find in its environment; `healthy`: the clusters in which a backend is healthy; `files`: the
-    /// Unix sockets whose files it removes in the end. A path has 107 bytes at most, so a thousand of them fit.
+    /// The environment of the successor. `healthy` are the clusters with a healthy backend, `files`
+    /// the Unix sockets with files to remove at its end. A path has 107 bytes at most, so a thousand
+    /// of them fit.
     pub(super) fn variables(healthy: &[String], files: &[&str]) -> [(&'static str, String); 4] {
         let process = std::process::id().to_string();
         let mut names = format!("{process}\n");

@@ -117,7 +117,7 @@ impl GateVerdict {
         self.into_parts().0
     }
 
-    /// The reason for which the request is shed, or would be.
+    /// The reason to shed the request, also in a dry run.
     #[must_use]
     pub const fn shed(&self) -> Option<Shed> {
         match self {
