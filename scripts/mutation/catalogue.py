@@ -1,9 +1,11 @@
 """The mistakes of tests/mistakes.toml, and whether the core's tests and the scenarios notice them."""
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from . import sources
@@ -71,6 +73,37 @@ def with_mistakes(text, mistakes):
     return text
 
 
+def texts_of(root, mistakes):
+    """The files with all mistakes in them, by their paths under the core's `src`."""
+    texts = {}
+    for file in sorted({mistake.file for mistake in mistakes}):
+        here = [(number, mistake) for number, mistake in enumerate(mistakes) if mistake.file == file]
+        texts[file] = with_mistakes((root / sources.CORE / "src" / file).read_text(), here)
+    return texts
+
+
+def syntax_error(text):
+    """The first error of a parser, and the line; none if the text is Rust."""
+    done = subprocess.run(["rustfmt", "--edition", "2024", "--emit", "stdout"], input=text, capture_output=True, text=True)
+    if done.returncode == 0:
+        return None
+    error = re.search(r"error(?:\[\w+\])?: (.*)\n *--> <stdin>:(\d+)", done.stderr)
+    return (error[1], int(error[2])) if error else (done.stderr.strip(), 0)
+
+
+def syntax_faults(root, mistakes):
+    """The entries that make no valid expression of their place."""
+
+    def fault(mistake):
+        error = syntax_error(with_mistakes((root / sources.CORE / "src" / mistake.file).read_text(), [(0, mistake)]))
+        return error and f"{mistake.name}: {error[0]}; help: let `find` be a whole expression, or whole statements"
+
+    with ThreadPoolExecutor() as pool:
+        texts = texts_of(root, mistakes)
+        broken = {file for file, error in zip(texts, pool.map(syntax_error, texts.values())) if error}
+        return [found for found in pool.map(fault, (mistake for mistake in mistakes if mistake.file in broken)) if found]
+
+
 def check(root, mistakes):
     faults = []
     for mistake in mistakes:
@@ -81,7 +114,7 @@ def check(root, mistakes):
         for scenario in mistake.scenarios:
             if not (root / "scenarios" / f"{scenario}.toml").exists():
                 faults.append(f"{mistake.name}: there is no scenario {scenario}")
-    if faults:
+    if faults := faults or syntax_faults(root, mistakes):
         raise Unfit("\n".join(faults))
 
 
@@ -90,11 +123,16 @@ class Runs:
 
     def __init__(self, root, base, mistakes):
         self.tree, self.target = base / "tree", base / "target"
-        texts = {}
-        for file in {mistake.file for mistake in mistakes}:
-            here = [(number, mistake) for number, mistake in enumerate(mistakes) if mistake.file == file]
-            texts[str(sources.CORE / "src" / file)] = with_mistakes((root / sources.CORE / "src" / file).read_text(), here)
+        texts = {str(sources.CORE / "src" / file): text for file, text in texts_of(root, mistakes).items()}
         sources.copy(root, self.tree, texts, len(mistakes))
+
+    def check_types(self):
+        """Fails unless all mistakes have the types of their places."""
+        command = ["cargo", "check", "--quiet", "--locked", "-p", "plimsoll-core", "--lib"]
+        environment = sources.environment(self.target, sources.TESTS)
+        done = subprocess.run(command, cwd=self.tree, env=environment, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Unfit(f"a mistake has another type than its place:\n{done.stderr.strip()}")
 
     def core(self, number=None):
         """The first test that fails; none if all pass."""

@@ -23,8 +23,29 @@ def mistake(**changed):
 
 
 def test_every_mistake_fits_the_code():
-    outcome = subprocess.run([str(SCRIPT), "--check"], capture_output=True, text=True, timeout=30)
+    outcome = subprocess.run([str(SCRIPT), "--check"], capture_output=True, text=True, timeout=60)
     assert outcome.returncode == 0, outcome.stderr
+
+
+@pytest.mark.timeout(300)
+def test_every_mistake_has_the_type_of_its_place():
+    outcome = subprocess.run([str(SCRIPT), "--types"], capture_output=True, text=True)
+    assert outcome.returncode == 0, outcome.stderr
+
+
+def test_entry_that_is_no_expression_is_an_error(tmp_path):
+    source = tmp_path / catalogue.sources.CORE / "src"
+    source.mkdir(parents=True)
+    source.joinpath("a.rs").write_text(TEXT)
+    catalogue.check(tmp_path, [mistake()])
+    entries = [mistake(name="fits"), mistake(name="half", find="1.0 +", replace="2.0 +", after="{")]
+    with pytest.raises(catalogue.Unfit, match="^half: expected expression.*help: let `find` be a whole") as fault:
+        catalogue.check(tmp_path, entries[1:])
+    assert "\n" not in str(fault.value)
+    source.joinpath("b.rs").write_text("struct S { a: u8 }\nfn f() -> S { S { a: 1 } }\n")
+    arm = mistake(name="field", file="b.rs", find="a: 1", replace="a: 2")
+    with pytest.raises(catalogue.Unfit, match="^field: "):
+        catalogue.check(tmp_path, [entries[0], arm])
 
 
 def test_mistake_is_chosen_by_number_and_tests_are_left_alone():
