@@ -3,34 +3,22 @@
 import json
 
 import pytest
-from harness.fleet import PLIMSOLL, Fleet, Proxy
+from harness.fleet import PLIMSOLL, Fleet, Proxy, one_listener
 from harness.http1 import Connection
 from harness.process import free_port, run, wait_until
 
 USERS = [f"user-{number}" for number in range(1000)]
 
 
-def split_file(port: int, admin: int, sides: dict[str, tuple[str, float]], more: str = "") -> str:
+def split_tables(sides: dict[str, tuple[str, float]], more: str = "") -> str:
     parts = "".join(f'[[routes.split]]\ncluster = "{name}"\nweight = {weight}\n' for name, (_, weight) in sides.items())
     clusters = "".join(f'[clusters.{name}]\nbackends = ["{address}"]\n' for name, (address, _) in sides.items())
-    return f"""
-[admin]
-listen = "127.0.0.1:{admin}"
-[[listeners]]
-address = "127.0.0.1:{port}"
-[[routes]]
-{more}
-{parts}
-{clusters}
-"""
+    return f"[[routes]]\n{more}\n{parts}{clusters}"
 
 
 def split_proxy(fleet: Fleet, main: str, canary: str, weight: float, more: str = "") -> Proxy:
     sides = {"web": (main, 100 - weight), "web-canary": (canary, weight)}
-    proxy = fleet.proxy_of(lambda port, admin: split_file(port, admin, sides, more))
-    for name in sides:
-        proxy.admin.wait_for_healthy(1, cluster=name)
-    return proxy
+    return fleet.proxy_by(split_tables(sides, more), dict.fromkeys(sides, 1))
 
 
 def split_of(proxy: Proxy) -> dict:
@@ -49,17 +37,8 @@ def asked(port: int, users: list[str]) -> list[tuple[int, str | None, bytes]]:
 
 def nginx_split(fleet: Fleet, main: str, canary: str, percent: float) -> int:
     """nginx with the same task: `split_clients` by the same field. Returns its port."""
-    port = free_port()
-    http = f"""
-        split_clients $http_x_user $side {{ {percent}% {canary}; * {main}; }}
-        server {{
-            listen 127.0.0.1:{port};
-            keepalive_requests 100000;
-            location / {{ proxy_pass http://$side; }}
-        }}
-    """
-    fleet.nginx_with("nginx-split", http, port)
-    return port
+    http = f"split_clients $http_x_user $side {{ {percent}% {canary}; * {main}; }}"
+    return fleet.nginx_server("nginx-split", "keepalive_requests 100000; location / { proxy_pass http://$side; }", http)
 
 
 def test_users_are_split_and_stay_as_with_nginx(fleet: Fleet) -> None:
@@ -94,7 +73,7 @@ def test_greater_weight_moves_users_to_the_canary_only(fleet: Fleet) -> None:
     proxy = None
     for weight in (5, 30, 100):
         sides = {"web": (main, 100 - weight), "web-canary": (canary, weight)}
-        text = split_file(port, admin, sides, 'split_by = "cookie:session"')
+        text = one_listener(port, admin, split_tables(sides, 'split_by = "cookie:session"'))
         if proxy is None:
             proxy = fleet.proxy_with(text, port, admin)
             for name in sides:
@@ -130,7 +109,7 @@ def metric_of(comparison: dict, name: str) -> dict:
 ROLLOUTS = {"cpu": "cpu", "errors": "errors", "crashed": "errors", "hanging": "latency-median"}
 
 
-def rollouts_file(port: int, admin: int, main: str, canaries: dict[str, str]) -> str:
+def rollouts_tables(main: str, canaries: dict[str, str]) -> str:
     """A route for each rollout, below its name."""
     routes = "".join(
         f'[[routes]]\npath_prefix = "/{name}"\nsplit = [\n'
@@ -138,16 +117,7 @@ def rollouts_file(port: int, admin: int, main: str, canaries: dict[str, str]) ->
         for name in canaries
     )
     clusters = "".join(f'[clusters.{name}]\nbackends = ["{address}"]\n' for name, address in canaries.items())
-    return f"""
-[admin]
-listen = "127.0.0.1:{admin}"
-[[listeners]]
-address = "127.0.0.1:{port}"
-{routes}
-[clusters.web]
-backends = ["{main}"]
-{clusters}
-"""
+    return f'{routes}[clusters.web]\nbackends = ["{main}"]\n{clusters}'
 
 
 def comparisons(proxy: Proxy) -> dict[str, dict]:
@@ -170,9 +140,7 @@ def test_worse_canaries_of_four_kinds_are_found(fleet: Fleet) -> None:
         "hanging": backend(0.5, "--wait", "fixed:60s"),
     }
     main = backend(0.5)
-    proxy = fleet.proxy_of(lambda port, admin: rollouts_file(port, admin, main, canaries))
-    for name in ("web", "cpu", "errors", "hanging"):
-        proxy.admin.wait_for_healthy(1, cluster=name)
+    proxy = fleet.proxy_by(rollouts_tables(main, canaries), dict.fromkeys(("web", "cpu", "errors", "hanging"), 1))
     for name in canaries:
         fleet.load(f"{proxy.url}/{name}", "--rate", "100", "--timeout", "100ms", "--duration", "200s")
     wait_until("four verdicts", lambda: all(of["verdict"] != "undecided" for of in comparisons(proxy).values()), 180)

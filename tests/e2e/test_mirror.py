@@ -32,12 +32,7 @@ class Seen:
 
 
 def mirror_proxy(fleet: Fleet, main: str, shadow: str, settings: str) -> Proxy:
-    def text(port: int, admin: int) -> str:
-        return f"""
-[admin]
-listen = "127.0.0.1:{admin}"
-[[listeners]]
-address = "127.0.0.1:{port}"
+    tables = f"""
 [[routes]]
 cluster = "web"
 mirror = {{ cluster = "shadow"{settings} }}
@@ -46,25 +41,17 @@ backends = ["{main}"]
 [clusters.shadow]
 backends = ["{shadow}"]
 """
-
-    proxy = fleet.proxy_of(text)
-    proxy.admin.wait_for_healthy(1, cluster="web")
-    return proxy
+    return fleet.proxy_by(tables, {"web": 1})
 
 
 def nginx_mirror(fleet: Fleet, main: str, shadow: str) -> int:
     """nginx with the same task. Returns its port."""
-    port = free_port()
-    http = f"""
-        server {{
-            listen 127.0.0.1:{port};
-            proxy_set_header Host $host;
-            location / {{ mirror /copy; proxy_pass http://{main}; }}
-            location = /copy {{ internal; proxy_pass http://{shadow}$request_uri; }}
-        }}
+    lines = f"""
+        proxy_set_header Host $host;
+        location / {{ mirror /copy; proxy_pass http://{main}; }}
+        location = /copy {{ internal; proxy_pass http://{shadow}$request_uri; }}
     """
-    fleet.nginx_with("nginx-mirror", http, port)
-    return port
+    return fleet.nginx_server("nginx-mirror", lines)
 
 
 def copies(proxy: Proxy, result: str) -> float:
@@ -164,13 +151,7 @@ def test_http2_bodies_are_copied_by_each_kind_of_end(fleet: Fleet) -> None:
 
 def test_copies_sample_both_sides_of_a_split(fleet: Fleet) -> None:
     main, canary, shadow = Seen(fleet, b"main"), Seen(fleet, b"canary"), Seen(fleet, b"shadow")
-
-    def text(port: int, admin: int) -> str:
-        return f"""
-[admin]
-listen = "127.0.0.1:{admin}"
-[[listeners]]
-address = "127.0.0.1:{port}"
+    tables = f"""
 [[routes]]
 split = [{{ cluster = "web", weight = 80 }}, {{ cluster = "canary", weight = 20 }}]
 mirror = {{ cluster = "shadow", share = "20%" }}
@@ -181,10 +162,7 @@ backends = ["{canary.address}"]
 [clusters.shadow]
 backends = ["{shadow.address}"]
 """
-
-    proxy = fleet.proxy_of(text)
-    for name in ("web", "canary", "shadow"):
-        proxy.admin.wait_for_healthy(1, cluster=name)
+    proxy = fleet.proxy_by(tables, {"web": 1, "canary": 1, "shadow": 1})
     with Connection.to(proxy.port) as client:
         for number in range(500):
             client.request(f"/{number}")
@@ -196,12 +174,7 @@ backends = ["{shadow.address}"]
 
 
 def keyed_proxy(fleet: Fleet, main: str, shadows: list[str], settings: str) -> Proxy:
-    def text(port: int, admin: int) -> str:
-        return f"""
-[admin]
-listen = "127.0.0.1:{admin}"
-[[listeners]]
-address = "127.0.0.1:{port}"
+    tables = f"""
 [[routes]]
 cluster = "web"
 mirror = {{ cluster = "shadow" }}
@@ -213,10 +186,7 @@ backends = ["{main}"]
 backends = {shadows}
 {settings}
 """
-
-    proxy = fleet.proxy_of(text)
-    proxy.admin.wait_for_healthy(len(shadows), cluster="shadow")
-    return proxy
+    return fleet.proxy_by(tables, {"shadow": len(shadows)})
 
 
 def test_copies_of_a_user_go_to_the_backend_of_its_key(fleet: Fleet) -> None:

@@ -112,8 +112,8 @@ def upgrade(proxy: Proxy, process: int) -> int:
 
 def test_task_is_done_as_nginx_does_it_over_unix_sockets_both_ways(fleet: Fleet, folder: pathlib.Path) -> None:
     server = unix.Server(fleet, f"{folder}/app.sock", echo)
-    unix.nginx(
-        fleet,
+    fleet.nginx_with(
+        "nginx-unix",
         f"""
         upstream app {{ server unix:{server.path}; keepalive 4; }}
         server {{

@@ -270,6 +270,12 @@ class Fleet:
         self.nginx_with(name, http, port)
         return f"127.0.0.1:{port}"
 
+    def nginx_server(self, name: str, lines: str, http: str = "") -> int:
+        """An nginx with a server of these lines, and these lines in its `http`. Returns the server's port."""
+        port = free_port()
+        self.nginx_with(name, f"{http} server {{ listen 127.0.0.1:{port}; {lines} }}", port)
+        return port
+
     def nginx_with(self, name: str, http: str, *ports: int) -> None:
         """An nginx with one worker and these lines in its `http`, which listens on these ports."""
         home = self.directory / name
@@ -352,9 +358,15 @@ class Fleet:
     def proxy_of(self, text: Callable[[int, int], str]) -> Proxy:
         """A proxy with the file that `text` makes of its port and that of its admin."""
         port, admin_port = free_port(), free_port()
-        path = self.directory / f"{self._name('plimsoll')}.toml"
-        path.write_text(text(port, admin_port))
-        return self._ready(Proxy(self._name("proxy"), ["-c", str(path)], port, admin_port, self.directory))
+        return self.proxy_with(text(port, admin_port), port, admin_port)
+
+    def proxy_by(self, tables: str, healthy: dict[str, int]) -> Proxy:
+        """A proxy with one listener and these tables of routes and clusters, once that many backends of each cluster in
+        `healthy` are."""
+        proxy = self.proxy_of(lambda port, admin: one_listener(port, admin, tables))
+        for cluster, count in healthy.items():
+            proxy.admin.wait_for_healthy(count, cluster=cluster)
+        return proxy
 
     def _ready(self, proxy: Proxy) -> Proxy:
         self._keep(proxy).wait_for_port(proxy.port)
@@ -367,6 +379,11 @@ class Fleet:
     def load_now(self, url: str, *arguments: str, seconds: float = 40) -> Load:
         """`plimsoll load`, waited for."""
         return self.load(url, *arguments).result(seconds)
+
+
+def one_listener(port: int, admin_port: int, tables: str) -> str:
+    """A configuration with one listener and these tables."""
+    return f'[admin]\nlisten = "127.0.0.1:{admin_port}"\n[[listeners]]\naddress = "127.0.0.1:{port}"\n{tables}'
 
 
 def config(

@@ -1,4 +1,4 @@
-"""Unix sockets: clients of one, servers at one, and an nginx with the same task as plimsoll."""
+"""Unix sockets: clients of one, and servers at one."""
 
 import pathlib
 import socket
@@ -8,7 +8,7 @@ import threading
 from . import http1, http2
 from .fleet import Fleet
 from .http1 import Handler
-from .process import Process, find_program, wait_until
+from .process import wait_until
 
 
 def connect(path: str, timeout: float = 10) -> socket.socket:
@@ -95,28 +95,6 @@ class Server:
         """Comes back after its end."""
         pathlib.Path(self.path).unlink(missing_ok=True)
         self.start()
-
-
-def nginx(fleet: Fleet, servers: str) -> Process:
-    """An nginx with these blocks in `http`."""
-    name = fleet._name("nginx")
-    home = fleet.directory / name
-    home.mkdir()
-    paths = "\n".join(f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    (home / "nginx.conf").write_text(f"""
-        daemon off;
-        master_process off;
-        pid {home}/nginx.pid;
-        error_log stderr warn;
-        events {{ worker_connections 1024; }}
-        http {{
-            access_log {home}/access.log;
-            {paths}
-            {servers}
-        }}
-    """)
-    command = [find_program("nginx"), "-e", "stderr", "-p", str(home), "-c", str(home / "nginx.conf")]
-    return fleet._keep(Process(name, command, fleet.directory))
 
 
 def wait_for(path: str) -> None:
