@@ -68,7 +68,9 @@ def test_only_the_test_kit_stays_private(members: list[dict]) -> None:
 def test_cargo_packs_every_crate_without_a_warning(packaged: tuple[list[str], str], published: list[dict]) -> None:
     order, said = packaged
     assert sorted(order) == sorted(package["name"] for package in published)
-    assert "warning" not in said, said
+    # Tests that need the test kit stay out.
+    warnings = [line for line in said.splitlines() if "warning" in line and not line.startswith("warning: ignoring test `")]
+    assert not warnings, warnings
 
 
 def test_a_crate_comes_after_those_that_it_uses(packaged: tuple[list[str], str], published: list[dict]) -> None:
@@ -88,6 +90,15 @@ def test_crates_hold_papers_and_no_junk(packaged: tuple[list[str], str], metadat
         known = {"LICENSE-APACHE", "LICENSE-MIT", "README.md", "Cargo.toml", "Cargo.toml.orig", "Cargo.lock", ".cargo_vcs_info.json"}
         strange = {file for file in found - known if not file.endswith(".rs") and not OTHER_FILES.match(file)}
         assert not strange, f"{name}: {strange}"
+
+
+def test_crates_hold_tests_only_where_these_compile(packaged: tuple[list[str], str], published: list[dict], metadata: dict) -> None:
+    for package in published:
+        needs_kit = any(dependency["name"] == "plimsoll-testkit" for dependency in package["dependencies"])
+        with crate(package["name"], metadata) as archive:
+            tests = {name for name in names(archive) if name.startswith(("tests/", "proptest-regressions/"))}
+        in_repository = (pathlib.Path(package["manifest_path"]).parent / "tests").exists()
+        assert bool(tests) == (in_repository and not needs_kit), (package["name"], sorted(tests)[:3])
 
 
 def test_crates_name_versions_and_no_private_crate(packaged: tuple[list[str], str], metadata: dict) -> None:
@@ -130,6 +141,56 @@ def test_no_dependency_asks_for_a_newer_compiler(metadata: dict, published: list
     assert not newer, f"rust-version is {promised}, and these ask for more: {newer}"
     compiler = subprocess.run(["rustc", "--version"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()[1]
     assert parsed(compiler.split("-")[0]) >= parsed(promised), f"rustc {compiler} is older than rust-version {promised}"
+
+
+def portable() -> list[str]:
+    listed = re.search(r"^crates=\((.*)\)$", (ROOT / "scripts/portable").read_text(), re.MULTILINE)
+    assert listed is not None
+    return listed[1].split()
+
+
+def uses(name: str, published: list[dict]) -> set[str]:
+    """A crate and those of ours that it is built with."""
+    (package,) = (package for package in published if package["name"] == name)
+    ours = {package["name"] for package in published}
+    direct = {dependency["name"] for dependency in package["dependencies"] if dependency["kind"] != "dev"} & ours
+    return {name}.union(*(uses(other, published) for other in direct))
+
+
+def test_crates_for_linux_say_so_to_other_compilers(published: list[dict]) -> None:
+    library = (ROOT / "crates/plimsoll/src/lib.rs").read_text()
+    assert re.search(r'#\[cfg\(not\(target_os = "linux"\)\)\]\ncompile_error!\(\s*"plimsoll needs Linux; help: ', library)
+    for_linux = {package["name"] for package in published if "plimsoll" in uses(package["name"], published)}
+    assert sorted(for_linux) == sorted({package["name"] for package in published} - set(portable()))
+
+
+def test_portable_crates_use_a_system_in_one_file_only(published: list[dict]) -> None:
+    system = re.compile(r"\bstd::os::|\brustix::|\blibc::|\btarget_os\b")
+    found = [
+        f"{name}/{file.relative_to(ROOT / 'crates' / name)}"
+        for name in portable()
+        for file in sorted((ROOT / "crates" / name / "src").rglob("*.rs"))
+        if system.search(file.read_text())
+    ]
+    # The CPU clock of the process, where there is one.
+    assert found == ["plimsoll-tower/src/shed/process.rs"]
+
+
+def test_page_of_crates_has_their_systems_versions_and_order(published: list[dict]) -> None:
+    page = (ROOT / "docs/crates.md").read_text()
+    rows = {name: row for row in page.splitlines() if row.startswith("| `") for name in re.findall(r"`(plimsoll[\w-]*)`", row.split("|")[1])}
+    assert sorted(rows) == sorted(package["name"] for package in published)
+    for name, row in rows.items():
+        assert (row.split("|")[3].strip() == "Linux") == (name not in portable()), row
+    (promised,) = {package["rust_version"] for package in published}
+    assert f"compiles every crate, {promised} now" in page and f"Rust {promised}]" in (ROOT / "docs/install.md").read_text()
+    steps = [re.findall(r"`([\w-]+)`", line) for line in re.findall(r"^\d+\. (.*)$", page, re.MULTILINE)]
+    before: set[str] = set()
+    for step in steps:
+        for name in step:
+            assert uses(name, published) - {name} <= before, f"{name} comes too early"
+        before |= set(step)
+    assert before == set(rows)
 
 
 def test_readmes_have_an_example(published: list[dict]) -> None:

@@ -46,3 +46,8 @@ mod guides {
     #[doc = include_str!("../../../docs/probes.md")]
     mod probes {}
 }
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "plimsoll needs Linux; help: use plimsoll-core or plimsoll-tower, or one of the other portable crates (docs/crates.md)"
+);
