@@ -7,6 +7,8 @@ use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use plimsoll::address::Address;
 use plimsoll::client::{self, Informational, Tracer, Upgraded};
+use plimsoll_core::pick::HashKey;
+use plimsoll_core::slots::Holder;
 use plimsoll_core::{Criticality, Rejection};
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
@@ -219,15 +221,9 @@ async fn by_cluster(
     }
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
-    let keyed = target.keyed(&request, || connection.client_address(request.headers()));
-    let key_of_copy = target.mirror.as_ref().and_then(|mirror| {
-        let key = mirror.key(&request, || connection.client_address(request.headers()));
-        key.or_else(|| keyed.as_ref()?.key)
-    });
     // By the request as it came: a client cannot hide its customer by naming that field in
     // `Connection`.
-    let holder = target.customer_holder(customer.as_deref());
-    let client = holder.unwrap_or_else(|| connection.holder(request.headers()));
+    let Keys { keyed, of_copy, client } = Keys::of(connection, target, &request, customer.as_deref());
     let decided = let_in(target, customer.as_deref(), &mut request, is_grpc, active, case).await;
     // By the request as a backend gets to see it: on nothing else does its answer depend.
     if decided.is_ok() || degrade.is_some() {
@@ -243,14 +239,8 @@ async fn by_cluster(
         Ok(decided) => decided,
         Err(refusal) => {
             let answer = refuse(connection, refusal, is_grpc, active, case);
-            let answer = match (refusal, fallback) {
-                (Refusal::Rejected(shed), Some(fallback)) => match shed.reason.row().degraded {
-                    Some(trouble) => in_place_of(answer, trouble, fallback, connection, active),
-                    None => answer,
-                },
-                _ => answer,
-            };
-            return (ByCluster::Answer(answer), None);
+            let trouble = if let Refusal::Rejected(shed) = refusal { shed.reason.row().degraded } else { None };
+            return (ByCluster::Answer(degraded(answer, trouble, fallback, connection, active)), None);
         }
     };
     if let Some(changes) = &target.changes
@@ -266,7 +256,7 @@ async fn by_cluster(
     let asks_for_tunnel = asks_to_switch && http2;
     let is_get = request.method() == Method::GET;
     if let Some(mirror) = &target.mirror {
-        mirror.copy(&mut request, asks_to_switch, (client, key_of_copy));
+        mirror.copy(&mut request, asks_to_switch, (client, of_copy));
     }
     let failure = request.body().failure();
     if let Some(permit) = &mut active.permit {
@@ -289,26 +279,14 @@ async fn by_cluster(
     }
     let answer = match sent {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            if let Some(entry) = &mut active.entry {
-                log_head(entry, &response);
-            }
-            let address = response.body().backend_address();
-            match switch(connection, response, asks_to_switch) {
-                Some(switched) => return (ByCluster::Switched(Box::new(switched)), keyed),
-                None => {
-                    let end = (Kind::Failed, Reason::of(BAD_RESPONSE), Some(address));
-                    unserved(connection, case, end, answer::for_switch(is_grpc))
-                }
+            match switched(connection, response, asks_to_switch, is_grpc, active, case) {
+                Ok(switched) => return (ByCluster::Switched(Box::new(switched)), keyed),
+                Err(answer) => answer,
             }
         }
         // To an extended CONNECT any success says that the tunnel is open.
         Ok(response) if asks_for_tunnel && response.status().is_success() => {
-            if let Some(entry) = &mut active.entry {
-                log_head(entry, &response);
-                entry.reason = Some(BAD_RESPONSE);
-            }
-            let end = (Kind::Failed, Reason::of(BAD_RESPONSE), Some(response.body().backend_address()));
-            unserved(connection, case, end, answer::for_no_switch())
+            no_tunnel(connection, &response, active, case)
         }
         Ok(response) => {
             remember(connection, &response, is_grpc, case);
@@ -328,15 +306,85 @@ async fn by_cluster(
                 Some(refusal) => refuse(connection, refusal, is_grpc, active, case),
                 None => {
                     let answer = fail(connection, target, &error, is_grpc, active, case);
-                    match (trouble::of_error(&error), fallback) {
-                        (Some(trouble), Some(fallback)) => in_place_of(answer, trouble, fallback, connection, active),
-                        _ => answer,
-                    }
+                    degraded(answer, trouble::of_error(&error), fallback, connection, active)
                 }
             }
         }
     };
     (ByCluster::Answer(answer), None)
+}
+
+/// The keys of a request as it came.
+struct Keys {
+    /// That of its backend, if its cluster has the policy `hash`.
+    keyed: Option<Box<Keyed>>,
+    /// That of its copy for a mirror.
+    of_copy: Option<HashKey>,
+    /// The holder of its slots.
+    client: Holder,
+}
+
+impl Keys {
+    fn of(connection: &Connection, target: &Target, request: &Request<RequestBody>, customer: Option<&[u8]>) -> Self {
+        let address = || connection.client_address(request.headers());
+        let keyed = target.keyed(request, address);
+        let of_copy = target.mirror.as_ref().and_then(|mirror| {
+            let key = mirror.key(request, address);
+            key.or_else(|| keyed.as_ref()?.key)
+        });
+        let holder = target.customer_holder(customer);
+        let client = holder.unwrap_or_else(|| connection.holder(request.headers()));
+        Self { keyed, of_copy, client }
+    }
+}
+
+/// The degraded answer in place of an error, if the route has one for this trouble.
+fn degraded(
+    answer: Response<ResponseBody>,
+    trouble: Option<Trouble>,
+    fallback: Option<&Fallback<'_>>,
+    connection: &Connection,
+    active: &mut ActiveRequest,
+) -> Response<ResponseBody> {
+    match (trouble, fallback) {
+        (Some(trouble), Some(fallback)) => in_place_of(answer, trouble, fallback, connection, active),
+        _ => answer,
+    }
+}
+
+/// The head that announces another protocol and the backend's side, or the answer to a client that
+/// had not asked for one.
+fn switched(
+    connection: &Connection,
+    response: Response<client::ResponseBody>,
+    was_asked_for: bool,
+    is_grpc: bool,
+    active: &mut ActiveRequest,
+    case: &mut Case,
+) -> Result<(Response<()>, Upgraded), Response<ResponseBody>> {
+    if let Some(entry) = &mut active.entry {
+        log_head(entry, &response);
+    }
+    let address = response.body().backend_address();
+    switch(connection, response, was_asked_for).ok_or_else(|| {
+        let end = (Kind::Failed, Reason::of(BAD_RESPONSE), Some(address));
+        unserved(connection, case, end, answer::for_switch(is_grpc))
+    })
+}
+
+/// The answer to an extended CONNECT that the backend took for a request.
+fn no_tunnel(
+    connection: &Connection,
+    response: &Response<client::ResponseBody>,
+    active: &mut ActiveRequest,
+    case: &mut Case,
+) -> Response<ResponseBody> {
+    if let Some(entry) = &mut active.entry {
+        log_head(entry, response);
+        entry.reason = Some(BAD_RESPONSE);
+    }
+    let end = (Kind::Failed, Reason::of(BAD_RESPONSE), Some(response.body().backend_address()));
+    unserved(connection, case, end, answer::for_no_switch())
 }
 
 /// The answers in place of an error. Only the fields for the backend are left in the request.
