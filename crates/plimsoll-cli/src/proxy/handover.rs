@@ -5,7 +5,7 @@
 //! that are merely inherited would have to be known by number, kept clear of others', and taken on trust; these arrive as what they are.
 //!
 //! ```text
-//! predecessor  ──sockets, "that is all"──▶             successor
+//! predecessor  ──files, sockets, "that is all"──▶      successor
 //!              ◀──"UDP as well"──                       it knows of them by a variable of its environment
 //!              ──sockets of UDP, "that is all"──▶
 //!                                                       waits for healthy backends
@@ -14,6 +14,10 @@
 //!              ◀──"serving"──                           answers probes, and listens
 //!  ends
 //! ```
+//!
+//! The files are the paths of Unix sockets, which the successor removes at its end. Other files are the service
+//! manager's. They come in messages of sockets without a socket: an environment has room for some thousand paths only,
+//! and a proxy may have more. A successor of an older version reads the first byte of a message, and leaves the files.
 //!
 //! Sockets of UDP are only sent on request. A successor of an older version does not ask, and would refuse
 //! them; a predecessor of an older version lacks the variable, so it is not asked.
@@ -38,13 +42,14 @@ const VARIABLE: &str = "PLIMSOLL_SUCCESSOR_OF";
 const HEALTHY: &str = "PLIMSOLL_HEALTHY_CLUSTERS";
 /// Tells the successor that it may ask for sockets of UDP: holds the process id of its parent.
 const HAS_UDP: &str = "PLIMSOLL_HANDS_OVER_UDP";
-/// Paths of Unix sockets, one on each line, after the process id of the parent. The successor removes
-/// their files at its end. Other files are the service manager's.
-const FILES: &str = "PLIMSOLL_SOCKET_FILES";
 /// Bytes of that list, beyond which names are left out. The kernel takes 128 KiB for a variable, and half of it says enough.
 const MOST_NAMES: usize = 64 * 1024;
 /// Sockets in one message; the kernel takes 253.
 const SOCKETS_AT_ONCE: usize = 64;
+/// Paths in one message, each with a zero byte behind it.
+const FILES_AT_ONCE: usize = 64;
+/// Bytes of a path; the kernel takes 107.
+const MAX_PATH: usize = 107;
 /// How long the successor waits for sockets that its predecessor has already begun to send.
 const SEND_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -111,10 +116,8 @@ impl Channel {
         Ok((Self(ours), theirs))
     }
 
-    /// The environment of the successor. `healthy` are the clusters with a healthy backend, `files`
-    /// the Unix sockets with files to remove at its end. A path has 107 bytes at most, so a thousand
-    /// of them fit.
-    pub(super) fn variables(healthy: &[String], files: &[&str]) -> [(&'static str, String); 4] {
+    /// The environment of the successor. `healthy` are the clusters with a healthy backend.
+    pub(super) fn variables(healthy: &[String]) -> [(&'static str, String); 3] {
         let process = std::process::id().to_string();
         let mut names = format!("{process}\n");
         for name in healthy {
@@ -124,8 +127,7 @@ impl Channel {
             names.push_str(name);
             names.push('\n');
         }
-        let files = format!("{process}\n{}", files.join("\n"));
-        [(VARIABLE, process.clone()), (HEALTHY, names), (FILES, files), (HAS_UDP, process)]
+        [(VARIABLE, process.clone()), (HEALTHY, names), (HAS_UDP, process)]
     }
 
     /// The clusters in which a backend was healthy for the predecessor when it began to hand over.
@@ -142,6 +144,17 @@ impl Channel {
         // A child of this process must not find it.
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
         Ok(Some(channel))
+    }
+
+    /// Sends the paths of Unix sockets with files that the successor removes at its end. The sockets come
+    /// next.
+    pub(super) fn send_files(&self, files: &[&str]) -> io::Result<()> {
+        for some in files.chunks(FILES_AT_ONCE) {
+            let paths: Vec<u8> = some.iter().flat_map(|path| path.bytes().chain([0])).collect();
+            let message = [IoSlice::new(&[SOCKETS]), IoSlice::new(&paths)];
+            sendmsg(&self.0, &message, &mut SendAncillaryBuffer::new(&mut []), SendFlags::NOSIGNAL)?;
+        }
+        Ok(())
     }
 
     /// Sends all sockets; the successor holds them from then on, whatever becomes of these.
@@ -164,8 +177,7 @@ impl Channel {
     pub(super) fn receive(&self) -> io::Result<Sockets> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(SEND_PATIENCE))?;
         let mut sockets = Sockets::default();
-        self.receive_as(SOCKETS, |descriptor| sockets.add(descriptor))?;
-        for file in said_by_parent(FILES) {
+        for file in self.receive_as(SOCKETS, |descriptor| sockets.add(descriptor))? {
             sockets.add_file(&file);
         }
         if has_udp() {
@@ -175,15 +187,21 @@ impl Channel {
         Ok(sockets)
     }
 
-    fn receive_as(&self, what: u8, mut each: impl FnMut(OwnedFd) -> io::Result<()>) -> io::Result<()> {
+    /// Receives sockets of a kind. Returns the paths among them.
+    fn receive_as(&self, what: u8, mut each: impl FnMut(OwnedFd) -> io::Result<()>) -> io::Result<Vec<String>> {
+        let mut files = Vec::new();
+        let mut message = [0; 1 + FILES_AT_ONCE * (MAX_PATH + 1)];
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_AT_ONCE))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
-            match self.hear(&mut control)? {
+            let length = self.hear_into(&mut message, &mut control)?;
+            match message[0] {
                 heard if heard == what => {}
-                THAT_IS_ALL => return Ok(()),
+                THAT_IS_ALL => return Ok(files),
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
+            let paths = message[1..length].split(|byte| *byte == 0).filter(|path| !path.is_empty());
+            files.extend(paths.map(|path| String::from_utf8_lossy(path).into_owned()));
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                     for descriptor in descriptors {
@@ -361,6 +379,30 @@ mod tests {
         let error = ours.wait_until_serving(Duration::from_secs(60), &Answers::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert!((TAKEOVER_PATIENCE..TAKEOVER_PATIENCE * 5).contains(&begun.elapsed()));
+    }
+
+    #[test]
+    fn files_arrive_and_are_removed_however_many_they_are() {
+        const COUNT: usize = 2000;
+        let folder = std::env::temp_dir().join(format!("plimsoll-files-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let width = (MAX_PATH - 1).saturating_sub(folder.to_str().unwrap().len());
+        let paths: Vec<String> = (0..COUNT).map(|i| format!("{}/{i:0width$}", folder.display())).collect();
+        for path in &paths {
+            drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        }
+        let bytes: usize = paths.iter().map(String::len).sum();
+        assert!(bytes > 128 * 1024, "more than a variable of the environment takes: {bytes}");
+        let (ours, theirs) = Channel::pair().unwrap();
+        let theirs = Channel(theirs);
+        let successor = std::thread::spawn(move || theirs.receive().unwrap());
+        let borrowed: Vec<&str> = paths.iter().map(String::as_str).collect();
+        ours.send_files(&borrowed).unwrap();
+        ours.send(&[TcpListener::bind("127.0.0.1:0").unwrap()]).unwrap();
+        let mut received = successor.join().unwrap();
+        assert_eq!(received.addresses().count(), 1);
+        received.take_files().remove();
+        std::fs::remove_dir(&folder).expect("no file is left");
     }
 
     #[test]

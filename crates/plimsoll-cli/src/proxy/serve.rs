@@ -327,7 +327,7 @@ impl Server {
         let handed_over = match sockets {
             Ok(sockets) => {
                 let probes = self.proxy.probe_handover();
-                self.program.hand_over(sockets, &self.proxy.socket_files(), probes, &self.fleet.healthy_clusters()).await
+                self.program.hand_over(sockets, self.proxy.socket_files(), probes, &self.fleet.healthy_clusters()).await
             },
             Err(error) => Err(anyhow::Error::new(error).context(
                 "cannot copy the listening sockets; help: raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)",

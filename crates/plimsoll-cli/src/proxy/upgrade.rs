@@ -54,14 +54,14 @@ impl Program {
     pub(super) async fn hand_over(
         &self,
         sockets: Vec<OwnedFd>,
-        files: &[&str],
+        files: Vec<&'static str>,
         probes: ProbeHandover,
         healthy: &[String],
     ) -> anyhow::Result<u32> {
         may_have_successor(std::process::id())?;
         let (channel, theirs) = Channel::pair().context("cannot open a channel to the successor")?;
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).envs(Channel::variables(healthy, files)).stdin(Stdio::from(theirs));
+        command.args(&self.arguments).envs(Channel::variables(healthy)).stdin(Stdio::from(theirs));
         let child = command.spawn().with_context(|| format!("cannot start {}", self.path.display()))?;
         // Its end of the channel is in the command, too: the channel must end with the child.
         drop(command);
@@ -69,7 +69,7 @@ impl Program {
         let id = child.child.id().ok_or_else(|| anyhow!("the successor ended at once"))?;
         tracing::info!(program = %self.path.display(), pid = id, sockets = sockets.len(), "successor started");
         let talk = tokio::task::spawn_blocking(move || {
-            let heard = match channel.send(&sockets) {
+            let heard = match channel.send_files(&files).and_then(|()| channel.send(&sockets)) {
                 Ok(()) => channel.wait_until_serving(PATIENCE, &probes),
                 // A successor that has ended may have said why before.
                 Err(error) => {
