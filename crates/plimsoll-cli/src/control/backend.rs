@@ -49,8 +49,8 @@ no such proxy.")]
 pub(crate) struct UndrainArgs {
     #[command(flatten)]
     target: Target,
-    /// Address of the backend
-    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    /// Address of the backend, as IP:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     backend: Address,
     /// Cluster of the backend, if several clusters have it
     #[arg(long, value_name = "NAME")]

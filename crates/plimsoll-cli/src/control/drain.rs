@@ -41,8 +41,8 @@ or requests were cut off, 2 when there is no such proxy.")]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Drain this backend, and not the proxy
-    #[arg(long, value_name = "IP:PORT", value_parser = backend::address)]
+    /// Drain the backend at IP:PORT or unix:PATH, and not the proxy
+    #[arg(long, value_name = "ADDRESS", value_parser = backend::address)]
     backend: Option<Address>,
     /// Cluster of the backend, if several clusters have it
     #[arg(long, value_name = "NAME", requires = "backend")]
