@@ -292,13 +292,29 @@ async fn failed_reload_changes_nothing_whichever_step_fails() {
     assert_eq!(Raw::to(at(new_port)).await.ask(GET).await.status, 200);
 }
 
+/// A DNS server that knows no name.
+async fn empty_dns() -> SocketAddr {
+    let server = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = server.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut message = [0; 512];
+        while let Ok((length, client)) = server.recv_from(&mut message).await {
+            // The query as a response with the code NXDOMAIN.
+            message[2] |= 0x80;
+            message[3] = message[3] & 0xf0 | 3;
+            server.send_to(&message[..length], client).await.unwrap();
+        }
+    });
+    address
+}
+
 /// Its cluster answers 503, and all others are served.
 #[tokio::test]
 async fn name_that_is_not_looked_up_is_the_problem_of_its_cluster() {
     let backend = Backend::echo().await;
     let port = free_port();
-    let name = "[[routes]]\nhost = \"other\"\ncluster = \"other\"\n[clusters.other]\nbackends = \
-                [\"no.such.name.invalid:80\"]\n";
+    let asked = format!("[\"no.such.name.invalid:80\"]\nresolver = \"{}\"\n", empty_dns().await);
+    let name = format!("[[routes]]\nhost = \"other\"\ncluster = \"other\"\n[clusters.other]\nbackends = {asked}");
     let text = text(&[port], &[backend.address], "");
     let with_name = text.replacen("[[routes]]", &format!("{name}[[routes]]"), 1);
     let proxy = start(&with_name).await;
@@ -311,7 +327,7 @@ async fn name_that_is_not_looked_up_is_the_problem_of_its_cluster() {
     until(|| other.discovery().is_failing).await;
     let error = other.discovery().last_error.unwrap().error;
     assert!(error.contains("clusters.other.backends[0]: \"no.such.name.invalid\" could not be looked up"), "{error}");
-    proxy.reload(parse(&with_name.replace("no.such.name.invalid:80", &backend.address.to_string()))).await.unwrap();
+    proxy.reload(parse(&with_name.replace(&asked, &format!("[\"{}\"]\n", backend.address)))).await.unwrap();
     assert!(!other.discovery().is_failing);
     until(|| other.backends().iter().any(|view| view.snapshot.state == State::Healthy)).await;
     assert_eq!(ask("other").await, 200);
