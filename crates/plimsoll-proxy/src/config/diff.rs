@@ -7,17 +7,21 @@
 //! are the same when they have the same address, clusters by their name, backends by their address,
 //! routes when they take the same requests.
 //!
+//! Routes have their names here, which hold no values of conditions, and values of header rules are
+//! hidden: both may be secrets, and this list goes into logs of builds and reviews.
+//!
 //! It asks neither the network nor the running proxy: that a name has other addresses now, or a
 //! certificate's file other contents, is not seen here.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+use http::{HeaderName, HeaderValue};
 use plimsoll_config::{Effect, Entry, Table, flat};
 
-use super::Config;
 use super::raw::RawConfig;
-use super::route::Route;
+use super::route::{Route, RouteKey};
+use super::{Config, NamedRoute};
 
 /// An inline table without settings.
 const EMPTY: &str = "{}";
@@ -103,7 +107,7 @@ impl Config {
         let mut changes = Vec::new();
         top(&mut changes, &old.raw, &self.raw);
         listeners(&mut changes, &old.raw, &self.raw);
-        routes(&mut changes, &old.raw, &self.raw);
+        routes(&mut changes, old, self);
         clusters(&mut changes, &old.raw, &self.raw);
         if changes.is_empty() && self != old {
             let effect = "requests take the same routes";
@@ -134,67 +138,93 @@ fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let by_address = |raw: &RawConfig| raw.listeners.iter().map(|l| (l.address.to_string(), l.clone())).collect();
     let added = "starts to listen; nothing else is disturbed";
     let removed = "accepts no more connections; open ones finish their requests, and are closed after drain.timeout at the latest";
-    parts(changes, "listener", by_address(old), by_address(new), [added, removed], settings);
+    let name = |address: &String, _: &_| format!("listener {address}");
+    parts(changes, by_address(old), by_address(new), name, [added, removed], settings);
 }
 
-fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
-    let by_condition = |raw: &RawConfig| raw.routes.iter().map(|route| (conditions(route), route.clone())).collect();
+fn routes(changes: &mut Vec<Change>, old: &Config, new: &Config) {
+    let by_key = |config: &'_ Config| -> BTreeMap<RouteKey, (String, Route)> {
+        config
+            .named_routes()
+            .map(|route| (route.key(), (format!("route {}", route.name), route.route.clone())))
+            .collect()
+    };
     let (added, removed) = ("from the next matching request on", "requests in flight finish");
-    parts(changes, "route", by_condition(old), by_condition(new), [added, removed], settings);
-    let [was, is] = [old, new].map(|raw| raw.routes.iter().map(conditions).collect::<Vec<_>>());
+    let name = |_: &RouteKey, (name, _): &(String, Route)| name.clone();
+    parts(changes, by_key(old), by_key(new), name, [added, removed], |changes, part, (_, old), (_, new)| {
+        let [old, new] = without_values(old, new);
+        settings(changes, part, &old, &new);
+    });
+    let [was, is] = [old, new].map(|config| config.named_routes().map(|route| route.key()).collect::<Vec<_>>());
     if was.iter().filter(|route| is.contains(route)).ne(is.iter().filter(|route| was.contains(route))) {
         let effect = "among equally specific routes, another may come first";
         changes.push(Change { part: "routes".to_owned(), difference: Difference::Order, effect, needs_restart: false });
     }
 }
 
-/// The matches of a route, which identify it.
-fn conditions(route: &Route) -> String {
-    let conditions: Vec<String> = (flat(route).into_iter())
-        .filter(|entry| entry.effect == Some(Effect::Another) && entry.value != "[]")
-        .map(|entry| format!("{} = {}", entry.path, entry.value))
-        .collect();
-    format!("{{ {} }}", conditions.join(", "))
+/// Both versions of a route, in which header rules have no values, and differ where they did.
+fn without_values(old: &Route, new: &Route) -> [Route; 2] {
+    let [mut old, mut new] = [old, new].map(Route::clone);
+    let both =
+        [(&mut old.request_headers, &mut new.request_headers), (&mut old.response_headers, &mut new.response_headers)];
+    for (old, new) in both {
+        if let Some(new) = new {
+            let (set, add) = old.as_ref().map_or((&[][..], &[][..]), |old| (&old.set, &old.add));
+            hide(&mut new.set, set);
+            hide(&mut new.add, add);
+        }
+        if let Some(old) = old {
+            hide(&mut old.set, &[]);
+            hide(&mut old.add, &[]);
+        }
+    }
+    [old, new]
+}
+
+/// Hides the values. One that its field does not have in `before` is another one.
+fn hide(lines: &mut [(HeaderName, HeaderValue)], before: &[(HeaderName, HeaderValue)]) {
+    for (name, value) in lines {
+        let mut known = before.iter().filter(|(known, _)| known == name).peekable();
+        let is_other = known.peek().is_some() && known.all(|(_, known)| known != value);
+        *value = HeaderValue::from_static(if is_other { "(hidden, another)" } else { "(hidden)" });
+    }
 }
 
 fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let added = "its backends are connected and checked, and warm up";
     let removed = "its requests finish, then its connections close";
     let [old, new] = [old, new].map(|raw| raw.clusters.clone());
-    parts(changes, "cluster", old, new, [added, removed], |changes, part, old, new| {
+    let name = |name: &String, _: &_| format!("cluster {name}");
+    parts(changes, old, new, name, [added, removed], |changes, part, old, new| {
         let by_address = |cluster: &super::Cluster| {
             cluster.backends.iter().map(|backend| (backend.address.to_string(), backend.clone())).collect()
         };
         let added = "connected, checked, and warms up; other backends are not disturbed";
         let removed = "no new requests; its requests finish, then its connections close";
-        let kind = format!("{part}: backend");
-        parts(changes, &kind, by_address(old), by_address(new), [added, removed], settings);
+        let name = |address: &String, _: &_| format!("{part}: backend {address}");
+        parts(changes, by_address(old), by_address(new), name, [added, removed], settings);
         settings(changes, part, old, new);
     });
 }
 
-/// Compares parts by name: those that only one side has, and those that both have by `compare`.
-fn parts<T>(
+/// Compares parts by identity: those that only one side has, and those that both have by `compare`.
+/// `name` is for readers.
+fn parts<K: Ord, T>(
     changes: &mut Vec<Change>,
-    kind: &str,
-    old: BTreeMap<String, T>,
-    mut new: BTreeMap<String, T>,
+    old: BTreeMap<K, T>,
+    mut new: BTreeMap<K, T>,
+    name: impl Fn(&K, &T) -> String,
     [added, removed]: [&'static str; 2],
     compare: impl Fn(&mut Vec<Change>, &str, &T, &T),
 ) {
-    let alone = |name: &str, difference, effect| Change {
-        part: format!("{kind} {name}"),
-        difference,
-        effect,
-        needs_restart: false,
-    };
-    for (name, old) in old {
-        match new.remove(&name) {
-            Some(new) => compare(changes, &format!("{kind} {name}"), &old, &new),
-            None => changes.push(alone(&name, Difference::Removed, removed)),
+    let alone = |part, difference, effect| Change { part, difference, effect, needs_restart: false };
+    for (key, old) in old {
+        match new.remove(&key) {
+            Some(new) => compare(changes, &name(&key, &new), &old, &new),
+            None => changes.push(alone(name(&key, &old), Difference::Removed, removed)),
         }
     }
-    changes.extend(new.into_keys().map(|name| alone(&name, Difference::Added, added)));
+    changes.extend(new.iter().map(|(key, new)| alone(name(key, new), Difference::Added, added)));
 }
 
 /// Compares two tables setting by setting, and as a whole each table within that only one of them
@@ -337,8 +367,8 @@ mod tests {
         assert_eq!(
             changes(&[("cluster = \"api\"", "cluster = \"web\"\nrequest_timeout = \"5s\"")]),
             [
-                "route { path_prefix = \"/api\", methods = [\"GET\"] }: cluster \"api\" -> \"web\": from the next request on; those in flight finish where they are",
-                "route { path_prefix = \"/api\", methods = [\"GET\"] }: request_timeout (not set) -> \"5s\": from the next request on; those in flight finish where they are",
+                "route /api GET: cluster \"api\" -> \"web\": from the next request on; those in flight finish where they are",
+                "route /api GET: request_timeout (not set) -> \"5s\": from the next request on; those in flight finish where they are",
             ]
         );
     }
@@ -496,7 +526,39 @@ mod tests {
     fn a_route_that_takes_other_requests_is_another_route() {
         let told = changes(&[("[\"GET\"]", "[\"GET\", \"PUT\"]")]);
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told.iter().any(|line| line.contains("methods = [\"GET\"] } removed")), "{told:?}");
+        assert!(told.iter().any(|line| line.starts_with("route /api GET removed: ")), "{told:?}");
+    }
+
+    #[test]
+    fn no_difference_shows_the_value_of_a_condition_or_header_rule() {
+        let route = |more: &str| {
+            let conditions = "headers = { authorization = \"s3cret-1\" }\ncookies = { session = \"s3cret-2\" }";
+            format!("{OLD}[[routes]]\npath_prefix = \"/x\"\n{conditions}\ncluster = \"api\"\n{more}\n")
+        };
+        let rules = |set: &str| route(&format!("request_headers = {{ set = {{ {set} }} }}"));
+        let set = |value: &str| rules(&format!("authorization = \"s3cret-{value}\", x-env = \"s3cret-3\""));
+        let name = "route /x header authorization cookie session";
+        let effect = "from the next request on; those in flight finish where they are";
+        let told = between(&set("4"), &set("5"));
+        assert_eq!(
+            told,
+            [format!(
+                "{name}: request_headers.set {{ authorization = \"(hidden)\", x-env = \"(hidden)\" }} -> \
+                 {{ authorization = \"(hidden, another)\", x-env = \"(hidden)\" }}: {effect}"
+            )]
+        );
+        assert!(between(&set("4"), &set("4")).is_empty());
+        let told = between(&route(""), &set("4"));
+        assert!(told.len() == 1 && told[0].starts_with(&format!("{name}: request_headers added")), "{told:?}");
+        let told = [
+            told,
+            between(&set("4"), &rules("x-env = \"s3cret-3\"")),
+            between(&set("4"), &route("request_timeout = \"1s\"")),
+            between(&set("4"), &set("4").replace("s3cret-1", "s3cret-6")),
+            between(OLD, &set("4")),
+        ];
+        assert!(told.iter().all(|lines| !lines.is_empty()), "{told:?}");
+        assert!(told.iter().flatten().all(|line| !line.contains("s3cret")), "{told:?}");
     }
 
     #[test]
