@@ -183,13 +183,15 @@ impl MetricReport {
         Self { finding, ..self }
     }
 
-    /// Widths shrink with the root of the requests.
+    /// The requests that it still needs, by the root of the requests: widths shrink with it. So does a
+    /// difference below the margin, as most of it is chance in equal versions. A greater one stays.
+    ///
+    /// The two halves of an interval of a quantile differ at first and become equal. Their geometric
+    /// mean is the half that shrinks with the root.
     fn needed(&self, margin: f64, requests: u64) -> u64 {
-        let width = (self.high - self.difference).max(self.difference - self.low);
+        let width = libm::sqrt((self.high - self.difference) * (self.difference - self.low));
         let distance = self.difference.abs();
-        // An estimate near the margin itself will move away from it.
-        let target = if distance < margin { (margin - distance).max(margin / 2.0) } else { distance };
-        let times = width / target;
+        let times = if distance < margin { (width + distance) / margin } else { width / distance };
         // Without an upper end, at least as many again.
         let further = if times.is_finite() { (times * times - 1.0).max(0.0) } else { 1.0 };
         ((requests as f64 * further) as u64).max(1)
