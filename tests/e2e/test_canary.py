@@ -101,6 +101,25 @@ def test_dead_canary_fails_no_request(fleet: Fleet) -> None:
     assert split_of(proxy)["sides"][1]["fallbacks"] == fallbacks
 
 
+def test_drained_canary_fails_no_request_and_is_not_compared(fleet: Fleet) -> None:
+    main, canary = fleet.nginx(), fleet.backend()
+    proxy = split_proxy(fleet, main, canary.address, 50)
+    drain = [PLIMSOLL, "drain", "--admin", f"127.0.0.1:{proxy.admin.port}", "--backend", canary.address]
+    assert run(drain, 20).returncode == 0
+    answers = asked(proxy.port, USERS[:200])
+    assert {(status, backend) for status, backend, _ in answers} == {(200, main)}
+    split = split_of(proxy)
+    of_main, of_canary = split["sides"]
+    assert (of_main["drained"], of_canary["drained"]) == (False, True)
+    assert 95 <= of_canary["fallbacks"] <= 105
+    comparison = split["comparisons"][0]
+    assert (comparison["verdict"], comparison["canary_requests"]) == ("undecided", 0)
+    assert run([PLIMSOLL, "undrain", *drain[2:]], 20).returncode == 0
+    assert len({backend for _, backend, _ in asked(proxy.port, USERS[:20])}) == 2
+    split = split_of(proxy)
+    assert not split["sides"][1]["drained"] and split["comparisons"][0]["canary_requests"] == 10
+
+
 def metric_of(comparison: dict, name: str) -> dict:
     return next(metric for metric in comparison["metrics"] if metric["metric"] == name)
 

@@ -49,6 +49,15 @@ test("the panel shows the verdict and each metric of a canary", async () => {
   ]);
 });
 
+test("the panel names a drained side", async () => {
+  const [main, canary] = SPLIT.sides;
+  const split = { ...SPLIT, sides: [main, { ...canary, drained: true }] };
+  const { page } = await open("fine", { prepare: (server) => (server.splits = [split]) });
+  await page.waitForSelector("#canary:not([hidden])");
+  const [facts] = await texts(page, "#canary li > .muted");
+  assert.match(facts, /; web-canary is drained, and the comparison waits$/);
+});
+
 test("the panel is away without a split and over several proxies", async () => {
   const { page } = await open("fine");
   await until(async () => (await page.locator("#explained").count()) === 1, "the page");

@@ -35,6 +35,9 @@ pub struct SideSnapshot {
     pub failures: u64,
     /// Requests of this side that another one served, because it had no backend for them.
     pub fallbacks: u64,
+    /// An operator drained all its backends: the comparison waits.
+    #[serde(rename = "drained")]
+    pub is_drained: bool,
 }
 
 /// The mirror of one route.

@@ -552,7 +552,11 @@ impl Proxy {
     /// The splits of routes, by route.
     #[must_use]
     pub fn splits(&self) -> Vec<SplitView> {
-        self.running.lock().splits.views()
+        let mut views = self.running.lock().splits.views();
+        for side in views.iter_mut().flat_map(|view| &mut view.sides) {
+            side.is_drained = self.cluster(&side.cluster).is_some_and(|cluster| cluster.is_drained());
+        }
+        views
     }
 
     /// The mirrors of routes, by route.

@@ -263,6 +263,7 @@ fn split() -> SplitSnapshot {
         requests,
         failures: 4,
         fallbacks: 5,
+        is_drained: false,
     };
     let metric = |main, canary, [difference, low, high]: [f64; 3], finding| MetricReport {
         main,

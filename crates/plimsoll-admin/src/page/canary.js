@@ -39,10 +39,13 @@ function buildVerdict({ route }) {
     const side = sides.find(({ cluster }) => cluster === canary);
     const needs = comparison.needed_requests === null ? "" : `, needs about ${count(comparison.needed_requests)} more`;
     const fallbacks = side.fallbacks > 0 ? `; ${count(side.fallbacks)} fell back for want of a backend` : "";
+    const drained = sides
+      .filter((side) => side.drained && [main, canary].includes(side.cluster))
+      .map((side) => `; ${side.cluster} is drained, and the comparison waits`);
     const users = by === null ? "" : ` by ${by}`;
     text(
       facts,
-      `${percent(side.share)} of requests${users}: ${count(comparison.canary_requests)} of the canary${needs}${fallbacks}`,
+      `${percent(side.share)} of requests${users}: ${count(comparison.canary_requests)} of the canary${needs}${fallbacks}${drained.join("")}`,
     );
     list(body, comparison.metrics, ({ metric }) => metric, buildMetric);
   };

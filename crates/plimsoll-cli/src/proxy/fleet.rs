@@ -126,6 +126,7 @@ fn split(split: SplitView) -> SplitSnapshot {
         requests: side.requests,
         failures: side.failures,
         fallbacks: side.fallbacks,
+        is_drained: side.is_drained,
     };
     SplitSnapshot {
         route: split.route,

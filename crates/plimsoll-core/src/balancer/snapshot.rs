@@ -60,6 +60,14 @@ impl Balancer {
         self.members.census.healthy + self.members.census.connecting > 0
     }
 
+    /// Whether an operator drained all backends, and there is one. O(1) unless each is a lame duck.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let members = &self.members;
+        let are_lame_ducks = !members.is_empty() && members.census.lame_duck == members.len();
+        are_lame_ducks && members.iter().all(|(_, member)| member.health.is_drained())
+    }
+
     /// One backend; `None` if it was removed.
     #[must_use]
     pub fn snapshot_of(&self, now: Timestamp, id: BackendId) -> Option<BackendSnapshot> {

@@ -40,6 +40,8 @@ fn check_tables(balancer: &Balancer) {
     let limited = members.iter().fold(LimitedShares::default(), |all, (_, member)| all.with(&member.limited));
     assert!(members.limited.is_near(&limited), "{:?}, not {limited:?}", members.limited);
     assert_eq!(members.census, census);
+    let are_drained = !members.is_empty() && members.iter().all(|(_, member)| member.health.is_drained());
+    assert_eq!(balancer.is_drained(), are_drained);
     assert_eq!(members.usable.iter().map(Vec::len).sum::<usize>(), usable, "each once, and no removed one");
     assert_eq!(members.scope, census.scope(balancer.config.panic_threshold));
     let lightest =
@@ -176,6 +178,20 @@ fn secs(secs: f64) -> Timestamp {
 fn is_in_slow_start(balancer: &Balancer, now: Timestamp, id: BackendId) -> bool {
     let member = balancer.members.get(id).expect("a member");
     member.warming.share(now, &balancer.config.slow_start) < 1.0
+}
+
+#[test]
+fn cluster_is_drained_when_an_operator_drained_each_backend() {
+    let mut balancer = Balancer::new(BalancerConfig::default());
+    assert!(!balancer.is_drained(), "no backend is an outage");
+    let ids = [(); 3].map(|()| balancer.add(secs(0.0), Weight::ONE, &mut ()));
+    balancer.on_report(secs(1.0), ids[0], &LoadReport { lame_duck: true, ..LoadReport::default() }, &mut ());
+    ids[1..].iter().for_each(|id| balancer.drain(secs(1.0), *id, &mut ()));
+    assert!(!balancer.is_drained(), "a lame duck ends by itself");
+    balancer.drain(secs(2.0), ids[0], &mut ());
+    assert!(balancer.is_drained() && !balancer.can_serve());
+    balancer.undrain(secs(3.0), ids[2], &mut ());
+    assert!(!balancer.is_drained());
 }
 
 #[test]

@@ -81,6 +81,11 @@ impl Health {
         self.since
     }
 
+    /// Whether an operator drained it.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.drained
+    }
+
     /// Whether it refuses connections, as opposed to failing its checks.
     pub(crate) fn unreachable(&self) -> bool {
         self.state == State::Refusing && self.reason != Reason::CheckFailed

@@ -35,7 +35,8 @@ impl Sides {
             Some(SplitKey::Header(name)) => request.headers().get(name).map(|value| value.as_bytes()),
             Some(SplitKey::Cookie(name)) => cookie(request.headers(), name),
         };
-        let side = self.live.side(key, |side| self.sides[side].1.can_serve());
+        let clusters = |side: usize| &self.sides[side].1;
+        let side = self.live.side(key, |side| clusters(side).can_serve(), |side| clusters(side).is_drained());
         &self.sides[side].0
     }
 

@@ -137,8 +137,13 @@ impl LiveSplit {
     /// The side of a request with this key; without a key, the next one in turn.
     ///
     /// If that side can serve nothing, it is another one that can. The request is a failure of its own
-    /// side all the same.
-    pub(crate) fn side(&self, key: Option<&[u8]>, can_serve: impl Fn(usize) -> bool) -> usize {
+    /// side all the same, unless an operator drained it: that says nothing of the version.
+    pub(crate) fn side(
+        &self,
+        key: Option<&[u8]>,
+        can_serve: impl Fn(usize) -> bool,
+        is_drained: impl Fn(usize) -> bool,
+    ) -> usize {
         let side = match key {
             Some(key) => self.split.by_key(key),
             None => self.split.side(turn(self.turns.fetch_add(1, Ordering::Relaxed))),
@@ -146,7 +151,9 @@ impl LiveSplit {
         let taken = self.split.fallback(side, can_serve);
         if taken != side {
             self.counts[side].fallbacks.fetch_add(1, Ordering::Relaxed);
-            self.compare(side, &FinishedRequest { end: RequestEnd::Failed, latency: Duration::ZERO, cost: None });
+            if !is_drained(side) {
+                self.compare(side, &FinishedRequest { end: RequestEnd::Failed, latency: Duration::ZERO, cost: None });
+            }
         }
         taken
     }
@@ -221,6 +228,8 @@ impl LiveSplit {
                     requests: count(&counts.requests),
                     failures: count(&counts.failures),
                     fallbacks: count(&counts.fallbacks),
+                    // The proxy knows the clusters.
+                    is_drained: false,
                 })
                 .collect(),
             comparisons: self.comparisons.iter().map(|comparison| comparison.lock().report()).collect(),
@@ -260,6 +269,8 @@ pub struct SideView {
     pub failures: u64,
     /// Requests of this side that another one served, because it had no backend for them.
     pub fallbacks: u64,
+    /// An operator drained all its backends: the comparison waits.
+    pub is_drained: bool,
 }
 
 #[cfg(test)]
@@ -328,8 +339,9 @@ mod tests {
         let splits = Splits::default().updated(&config(5, ""));
         let split = only(&splits);
         let counts: Vec<usize> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| (0..1000).filter(|_| split.side(None, |_| true) == 1).count())).collect();
+            let threads: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..1000).filter(|_| split.side(None, |_| true, |_| false) == 1).count()))
+                .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!((195..=205).contains(&counts.iter().sum::<usize>()), "{counts:?}");
@@ -339,12 +351,25 @@ mod tests {
     fn dead_canary_is_counted_and_fails_nobody() {
         let splits = Splits::default().updated(&config(50, ""));
         let split = only(&splits);
-        assert!((0..100).all(|_| split.side(None, |side| side == 0) == 0));
+        assert!((0..100).all(|_| split.side(None, |side| side == 0, |_| false) == 0));
         let fallbacks = splits.views()[0].sides[1].fallbacks;
         assert!((48..=52).contains(&fallbacks), "{fallbacks}");
         // The comparison knows that the canary would have failed.
         let report = &splits.views()[0].comparisons[0];
         assert_eq!((report.requests, report.failures), ([0, fallbacks], [0, fallbacks]));
         assert_eq!(splits.views()[0].sides[1].requests, 0);
+    }
+
+    #[test]
+    fn drained_side_is_counted_and_is_no_failure_of_its_version() {
+        for drained in [0, 1] {
+            let splits = Splits::default().updated(&config(50, ""));
+            let split = only(&splits);
+            let other = 1 - drained;
+            assert!((0..100).all(|_| split.side(None, |side| side == other, |side| side == drained) == other));
+            let view = &splits.views()[0];
+            assert!((48..=52).contains(&view.sides[drained].fallbacks));
+            assert_eq!((view.comparisons[0].requests, view.comparisons[0].failures), ([0, 0], [0, 0]));
+        }
     }
 }

@@ -235,6 +235,12 @@ impl Cluster {
         self.0.machine.lock().balancer.can_serve()
     }
 
+    /// Whether an operator drained all members ([`Cluster::drain`]), and there is one.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.0.machine.lock().balancer.is_drained()
+    }
+
     /// The counters since the cluster was created.
     #[must_use]
     pub fn counts(&self) -> ClusterCounts {
