@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use plimsoll::client::ClusterView;
 use plimsoll::probe::Counts;
-use plimsoll::system::MachineSpeed;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::AdmissionConfig;
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
+use plimsoll_system::MachineSpeed;
 
 use crate::split::{MirrorSnapshot, SplitSnapshot};
 

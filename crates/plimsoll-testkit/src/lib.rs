@@ -5,12 +5,14 @@
 //! - [`stats`]: asserts on counts from a random source, with a stated chance of a false alarm.
 //! - [`events`]: an observer that records events and checks them.
 //! - [`ports`]: ports that no other test gets.
+//! - [`tree`]: folders with files, removed at the end.
 
 pub mod events;
 pub mod fleet;
 pub mod model;
 pub mod ports;
 pub mod stats;
+pub mod tree;
 
 /// A generator whose stream never changes between versions, so that a seed in a test's output
 /// replays it.

@@ -57,7 +57,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::pool", &[
         "client::attempt", "client::backend", "client::cluster", "client::config",
         "client::connect", "client::error", "client::form", "client::http1", "client::outgoing",
-        "client::replay", "client::request_body", "client::stream_id", "stream", "tls",
+        "client::replay", "client::request_body", "client::stream_id", "tls",
     ]),
     ("client::upgraded", &[
         "client::attempt", "client::error", "client::http1", "client::preemption",
@@ -73,13 +73,13 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ]),
     ("client::check", &[
         "client::backend", "client::config", "client::connect", "client::error", "client::form",
-        "client::load_reports", "stream", "tls",
+        "client::load_reports", "tls",
     ]),
-    ("client::connect", &["address", "client::backend", "client::config", "client::error", "stream", "tls"]),
+    ("client::connect", &["address", "client::backend", "client::config", "client::error", "tls"]),
     ("client::form", &["client::backend"]),
     ("client::http1", &[
         "client::backend", "client::error", "client::informational", "client::outgoing",
-        "client::preemption", "client::replay", "client::request_body", "client::timer", "stream",
+        "client::preemption", "client::replay", "client::request_body", "client::timer",
     ]),
     ("client::backend", &["address", "discover"]),
     ("client::operations", &[]),
@@ -101,13 +101,11 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::attempt_end", &[]),
     ("client::request_body", &[]),
     ("discover", &["address"]),
-    ("server", &["clock", "probe", "stream", "system", "tls"]),
+    ("server", &["clock", "probe", "tls"]),
     ("address", &[]),
     ("clock", &[]),
     ("probe", &[]),
-    ("tls", &["stream"]),
-    ("stream", &[]),
-    ("system", &[]),
+    ("tls", &[]),
 ];
 
 /// The same for `plimsoll-proxy`.

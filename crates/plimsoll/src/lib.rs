@@ -6,7 +6,6 @@
 //!   hyper's connections, and the transport of a tonic client.
 //! - [`discover`]: sources of the list of backends.
 //! - [`probe`]: probes by UDP.
-//! - [`system`]: the resources that a process may use, and its usage.
 //! - [`tls`]: certificates, and TLS to backends.
 //!
 //! The state machines of `plimsoll-core` make all decisions. This crate gives them sockets, a clock
@@ -18,8 +17,6 @@ mod clock;
 pub mod discover;
 pub mod probe;
 pub mod server;
-pub mod stream;
-pub mod system;
 pub mod tls;
 
 /// The state machines. Their configuration and values appear in this crate's interface.

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll::system::{ProcessReader, WatchedProcess};
 use plimsoll_core::report::{DEFAULT_WINDOW, Reporter, Totals};
 use plimsoll_core::signal::ResourceConfig;
 use plimsoll_core::{LoadReport, Timestamp};
+use plimsoll_system::{ProcessReader, WatchedProcess};
 use tokio::time::Instant;
 
 /// The load of a control group.

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use plimsoll::system::{MachineSpeed, WatchedProcess};
 use plimsoll_config::{Checker, DeValue, Flaw, Format, kind, number, quoted, table, text};
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::signal::ResourceConfig;
 use plimsoll_core::{Ratio, Speed};
+use plimsoll_system::{MachineSpeed, WatchedProcess};
 
 use super::address::Backend;
 

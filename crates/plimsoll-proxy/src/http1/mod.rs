@@ -18,9 +18,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use plimsoll::stream::{Input, Output, Stream};
 use plimsoll_core::Rejection;
 use plimsoll_http1::{Fault, Limits, RequestHead, Scan};
+use plimsoll_stream::{Input, Output, Stream};
 use tokio::io::AsyncWrite as _;
 
 use crate::connection::Connection;

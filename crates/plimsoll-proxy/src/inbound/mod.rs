@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll::server::admission::{Admission, Assessment, Facts, ForeignProcess, Gate, Permit};
-use plimsoll::system::{MAX_OPEN_FILES, MachineSpeed};
 use plimsoll::tls::TlsConfig;
 use plimsoll_core::admit::{Mode, Shed};
 use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
 use plimsoll_core::{Criticality, Rejection, Speed};
+use plimsoll_system::{MAX_OPEN_FILES, MachineSpeed};
 
 use self::customers::Customers;
 pub(crate) use self::customers::names as customer_names;

@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderValue, Request};
-use plimsoll::system::ProcessSample;
 use plimsoll_core::admit::{self, Arrival, ProcessCounters, Quota};
 use plimsoll_core::meter::Kind;
+use plimsoll_system::ProcessSample;
 
 use super::*;
 use crate::classify::quotas::Quotas;

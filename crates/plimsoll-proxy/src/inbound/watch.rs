@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use plimsoll::server::admission::{ForeignProcess, Gate};
-use plimsoll::system::ProcessReader;
+use plimsoll_system::ProcessReader;
 use tokio::time::Instant;
 
 use crate::config::Inbound;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use plimsoll::address::UnixPath;
-use plimsoll::stream::{Socket, Stream};
+use plimsoll_stream::{Socket, Stream};
 use tokio::sync::watch;
 
 use crate::connection::permits::Permit;

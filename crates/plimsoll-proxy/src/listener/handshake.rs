@@ -8,8 +8,8 @@
 use std::io;
 use std::sync::Arc;
 
-use plimsoll::stream::{Socket, Stream};
 use plimsoll::tls::{HTTP2, ServerTls, names};
+use plimsoll_stream::{Socket, Stream};
 use rustls::{InvalidMessage, PeerMisbehaved, ProtocolVersion, ServerConnection};
 use tokio::io::AsyncWriteExt as _;
 use tokio_rustls::{TlsAcceptor, TlsStream};

@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use plimsoll::address::Address;
-use plimsoll::stream::Socket;
+use plimsoll_stream::Socket;
 use plimsoll_wire::proxy_protocol::{Addresses, Malformed, Parsed, Version, parse};
 use tokio::io::AsyncReadExt as _;
 

@@ -8,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use plimsoll::stream::Stream;
+use plimsoll_stream::Stream;
 use tokio::time::Sleep;
 
 use crate::connection::Connection;

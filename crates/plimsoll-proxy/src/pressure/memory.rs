@@ -32,7 +32,7 @@ impl Gauge {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll::system::{Whose, memory_limit};
+    use plimsoll_system::{Whose, memory_limit};
 
     use super::*;
 

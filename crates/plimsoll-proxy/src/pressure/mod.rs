@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use plimsoll::system::{Whose, memory_limit};
 use plimsoll_core::Timestamp;
+use plimsoll_system::{Whose, memory_limit};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::config::MemoryLimit;

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::task::{Context, Poll};
 
 use plimsoll::address::{Address, UnixPath};
-use plimsoll::stream::Socket;
+use plimsoll_stream::Socket;
 use socket2::{Domain, SockRef};
 use tokio::net::{TcpStream, UnixStream};
 

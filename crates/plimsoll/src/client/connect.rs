@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_stream::{Socket, Stream};
 use plimsoll_wire::proxy_protocol::{self, Addresses};
 use rustls::AlertDescription;
 use tokio::io::AsyncWriteExt as _;
@@ -18,7 +19,6 @@ use super::backend::Backend;
 use super::config::{ClusterConfig, Protocol};
 use super::error::ConnectError;
 use crate::address::{Address, UnixPath};
-use crate::stream::{Socket, Stream};
 use crate::tls::Alpn;
 
 /// A connection is lost if nothing that was sent is acknowledged for this time, as in gRPC. So is

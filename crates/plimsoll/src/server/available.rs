@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
+use plimsoll_system::{CpuReader, LEAST_CPUS, Whose};
 
 use crate::clock::Clock;
-use crate::system::{CpuReader, LEAST_CPUS, Whose};
 
 /// Interval of the reads. Quotas are changed by hand or by an autoscaler, and both take longer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -69,8 +69,9 @@ impl Available {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_testkit::tree::Tree;
+
     use super::*;
-    use crate::system::tests::Tree;
 
     #[test]
     fn a_quota_that_is_changed_in_place_is_seen_within_a_second_and_what_the_owner_says_stands() {

@@ -9,6 +9,7 @@ use plimsoll_core::admit::{Mode, Outlook, QueueConfig, Quota};
 use plimsoll_core::classify::{Classifier, Trust};
 use plimsoll_core::report::DEFAULT_WINDOW;
 use plimsoll_core::signal::ResourceConfig;
+use plimsoll_system::{LEAST_CPUS, MachineSpeed};
 
 use super::admission::{Gate, Gauge};
 use super::available::Available;
@@ -21,7 +22,6 @@ use super::layer::ServerLayer;
 use super::lifecycle::Lifecycle;
 use super::places::Places;
 use super::report::{ReportSource, Reporter};
-use crate::system::{LEAST_CPUS, MachineSpeed};
 
 /// The settings of a [`ServerLayer`].
 #[must_use]
@@ -97,8 +97,7 @@ impl ServerLayerBuilder {
     /// the speed, once for each process. Utilization needs no speed.
     ///
     /// ```
-    /// use plimsoll::server::{Lifecycle, ServerLayer};
-    /// use plimsoll::system::MachineSpeed;
+    /// use plimsoll::server::{Lifecycle, MachineSpeed, ServerLayer};
     ///
     /// let layer = ServerLayer::builder(Lifecycle::new()).speed(MachineSpeed::calibrated()).build();
     /// assert!(layer.load().speed.is_some());

@@ -121,6 +121,7 @@ pub use plimsoll_core::admit::{InvalidQuota, Mode, Outlook, Pressure, QueueConfi
 pub use plimsoll_core::classify::{Classifier, Trust};
 pub use plimsoll_core::shedding;
 pub use plimsoll_core::signal::{Loads, Signal};
+pub use plimsoll_system::MachineSpeed;
 pub use report::ReportSource;
 pub use response::ResponseFuture;
 pub use serve::{CLOSE_GRACE, ServeConfig, serve, serve_tls};

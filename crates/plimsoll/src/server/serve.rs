@@ -34,6 +34,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use plimsoll_stream::Stream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -45,7 +46,6 @@ use super::layer::{ServerLayer, ServerService};
 use super::lifecycle::{DrainConfig, DrainEnd, Phase};
 use super::unsent::Work;
 use crate::clock;
-use crate::stream::Stream;
 use crate::tls::{self, Accepted};
 
 /// Time for idle connections to close gracefully: enough to write a GOAWAY and the end of a stream.

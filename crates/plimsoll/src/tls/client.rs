@@ -15,10 +15,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+use plimsoll_stream::{Socket, Stream};
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::{Identity, provider};
-use crate::stream::{Socket, Stream};
 
 /// Sessions remembered for each protocol: eight tickets for each of a thousand backends, the most
 /// that a cluster is commonly large; the oldest go first.

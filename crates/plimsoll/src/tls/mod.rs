@@ -30,6 +30,8 @@ pub use self::server::{
     Accepted, Acceptor, ClientAuth, ClientNames, HTTP2, HandshakeFailure, ServerTls, TlsMaterial, TlsVersion, chain,
 };
 
+/// The connections of [`TlsConfig`] and [`Acceptor`].
+pub use plimsoll_stream::{Socket, Stream};
 /// The types of rustls in this interface.
 pub use rustls::RootCertStore;
 pub use rustls::pki_types::ServerName;

@@ -8,12 +8,12 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_core::health::CheckOutcome;
+use plimsoll_stream::Stream;
 use plimsoll_wire::grpc::{self, CONTENT_TYPE_GRPC, Code};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus};
 
 use super::{Finding, beside, is_busy, key_in, request_key};
 use crate::client::backend::Backend;
-use crate::stream::Stream;
 
 /// The answer has one number in it; more than this is not an answer.
 const MAX_ANSWER_BYTES: usize = 1024;

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_core::health::CheckOutcome;
+use plimsoll_stream::Stream;
 use plimsoll_wire::orca;
 
 use super::{Finding, beside, is_busy, key_in, request_key};
@@ -16,7 +17,6 @@ use crate::client::backend::Backend;
 use crate::client::config::Version;
 use crate::client::form;
 use crate::client::load_reports::LoadReports;
-use crate::stream::Stream;
 
 const AGENT: HeaderValue = HeaderValue::from_static("plimsoll-check");
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use ::http::{HeaderMap, HeaderValue, StatusCode};
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_core::{LoadReport, Rejection};
+use plimsoll_stream::Stream;
 use plimsoll_wire::headers::X_PLIMSOLL_PROBE_KEY;
 use plimsoll_wire::probe::ClientKey;
 use plimsoll_wire::shed::Shed;
@@ -22,7 +23,6 @@ use super::backend::Backend;
 use super::config::{Check, ClusterConfig, Protocol, Version};
 use super::connect;
 use super::error::ConnectError;
-use crate::stream::Stream;
 use crate::tls::Alpn;
 
 /// The result of a check, with the rest of its answer.

@@ -12,12 +12,12 @@ use bytes::BytesMut;
 use http::Method;
 use plimsoll_core::Timestamp;
 use plimsoll_http1::{Decoder, Fault, Framing, Limits, Origin, Piece, ResponseHead, Scan};
+use plimsoll_stream::Stream;
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::buffers;
 use crate::client::error::Cause;
-use crate::stream::Stream;
 
 /// The largest head of a response that is accepted. Servers commonly limit their own to 8 KiB to 64
 /// KiB; a larger one is a fault.

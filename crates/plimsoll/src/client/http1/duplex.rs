@@ -120,7 +120,7 @@ struct Writer(Arc<Mutex<Shared>>);
 impl Writer {
     fn with<T>(
         &self,
-        write: impl FnOnce(Pin<&mut crate::stream::Stream>) -> Poll<io::Result<T>>,
+        write: impl FnOnce(Pin<&mut plimsoll_stream::Stream>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         match &mut self.0.lock().lease {
             Some(lease) => write(Pin::new(&mut lease.stream)),

@@ -12,12 +12,12 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use plimsoll_stream::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
 use super::interim::Interim;
 use super::silence::Heard;
-use crate::stream::Stream;
 
 /// The first byte of a SETTINGS frame of less than 65,536 bytes.
 const SETTINGS: u8 = 0;

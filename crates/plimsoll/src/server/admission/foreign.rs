@@ -14,12 +14,12 @@ use plimsoll_core::admit::{Entry, Flow, Mode, Observation, Outlook, ProcessObser
 use plimsoll_core::probe::LatencyByLoad;
 use plimsoll_core::signal::{Gauges, ResourceConfig, ResourceWatch};
 use plimsoll_core::{Speed, Timestamp};
+use plimsoll_system::{LEAST_CPUS, ProcessSample};
 use plimsoll_wire::orca;
 
 use super::super::response::has_failed;
 use super::{Gate, Signals, with_capacity};
 use crate::clock::Clock;
-use crate::system::{LEAST_CPUS, ProcessSample};
 
 /// The measurements of another process, and the requests at it.
 #[derive(Debug)]

@@ -32,6 +32,7 @@ use plimsoll_core::quota::{Limiter, Refused};
 use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::Loads;
 use plimsoll_core::{Criticality, Rejection, Speed, Timestamp};
+use plimsoll_system::LEAST_CPUS;
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use tokio::sync::Notify;
@@ -39,11 +40,12 @@ use tokio::time::Instant;
 
 use super::coalescing;
 use crate::clock::Clock;
-use crate::system::LEAST_CPUS;
 
 pub use counts::{Decided, DecisionCounter};
 pub use foreign::{ForeignProcess, Permit};
 pub(super) use own::{Gauge, OwnProcess};
+/// A measurement of a [`ForeignProcess`].
+pub use plimsoll_system::ProcessSample;
 
 /// The measurements that a gate decides by.
 pub trait Signals {

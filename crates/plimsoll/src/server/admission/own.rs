@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use plimsoll_core::admit::{self, AdmissionConfig, Entry, Mode, Observation, Outlook};
 use plimsoll_core::signal::{Gauges, ResourceConfig, ResourceWatch};
 use plimsoll_core::{Speed, Timestamp};
+use plimsoll_system::{ScarceReader, Whose};
 
 use super::{Gate, Signals, with_capacity};
 use crate::server::available::Available;
 use crate::server::cpu;
-use crate::system::{ScarceReader, Whose};
 
 /// The time between two readings of the CPU usage, which take a microsecond.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -174,9 +174,10 @@ impl fmt::Debug for OwnProcess {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_system::CpuReader;
+    use plimsoll_testkit::tree::Tree;
+
     use super::*;
-    use crate::system::CpuReader;
-    use crate::system::tests::Tree;
 
     #[tokio::test(start_paused = true)]
     async fn gate_admits_more_once_its_quota_is_raised_in_place() {

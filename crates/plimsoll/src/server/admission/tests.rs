@@ -7,10 +7,10 @@ use plimsoll_core::admit::{Outlook, ProcessCounters, Quota, Shed};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::shedding::Verdict;
 use plimsoll_core::signal::{Memory, Readings, ResourceConfig, Signal};
+use plimsoll_system::ProcessSample;
 
 use super::foreign::Usage;
 use super::*;
-use crate::system::ProcessSample;
 
 fn admission(is_dry_run: bool) -> Admission<ForeignProcess> {
     let mode = if is_dry_run { Mode::DryRun } else { Mode::Protect };

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use plimsoll_stream::{Socket, Stream};
 use rustls::{InvalidMessage, PeerMisbehaved, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
@@ -19,7 +20,6 @@ use tokio::time::timeout;
 use tokio_rustls::TlsStream;
 
 use super::{HTTP2, ServerTls};
-use crate::stream::{Socket, Stream};
 use crate::tls::names;
 
 /// Time for a handshake: several round trips around the world, with a lost packet.

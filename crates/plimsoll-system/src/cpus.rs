@@ -21,7 +21,7 @@ pub fn cpus(whose: Whose<'_>) -> f64 {
 
 /// Reads how many CPUs a process may use.
 #[derive(Debug)]
-pub(crate) struct CpuReader {
+pub struct CpuReader {
     /// Those that the scheduler may put it on.
     scheduled: f64,
     /// The groups that may have a quota.
@@ -32,7 +32,8 @@ impl CpuReader {
     /// A reader of the process or group in `whose`. Control groups and affinity are found now and
     /// not again: the system answers for the calling thread, and another thread may be bound to a
     /// CPU of its own.
-    pub(crate) fn of(whose: Whose<'_>) -> Self {
+    #[must_use]
+    pub fn of(whose: Whose<'_>) -> Self {
         let pid = match whose {
             Whose::Process { pid, .. } => i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw),
             Whose::Own | Whose::Group(_) => None,
@@ -42,12 +43,15 @@ impl CpuReader {
 
     /// CPUs that it may use now, at least [`LEAST_CPUS`]; quotas may change at any time. Some files
     /// are read, which takes tens of microseconds.
-    pub(crate) fn read(&self) -> f64 {
+    #[must_use]
+    pub fn read(&self) -> f64 {
         self.folders.iter().filter_map(|folder| quota(folder)).fold(self.scheduled, f64::min).max(LEAST_CPUS)
     }
 
-    #[cfg(test)]
-    pub(crate) fn within(folders: Vec<PathBuf>, scheduled: f64) -> Self {
+    /// A reader of the quotas in these folders of control groups, for a process that may be put on
+    /// `scheduled` CPUs.
+    #[must_use]
+    pub fn within(folders: Vec<PathBuf>, scheduled: f64) -> Self {
         Self { scheduled, folders }
     }
 }
@@ -76,7 +80,8 @@ fn quota(folder: &Path) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Tree;
+    use plimsoll_testkit::tree::Tree;
+
     use super::*;
 
     #[test]

@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+#[cfg(feature = "tls")]
 use tokio_rustls::TlsStream;
 
 pub use self::input::Input;
@@ -28,6 +29,7 @@ pub enum Stream {
     /// A plain Unix socket.
     Unix(UnixStream),
     /// TLS over a socket, of either side.
+    #[cfg(feature = "tls")]
     Tls(Box<TlsStream<Socket>>),
 }
 
@@ -35,7 +37,11 @@ impl Stream {
     /// Whether TLS is around it.
     #[must_use]
     pub fn is_tls(&self) -> bool {
-        matches!(self, Self::Tls(_))
+        match self {
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => true,
+            Self::Tcp(_) | Self::Unix(_) => false,
+        }
     }
 
     /// Ready when a read may return bytes, the end, or an error. It costs no system call.
@@ -47,7 +53,9 @@ impl Stream {
             Self::Tcp(tcp) => tcp.poll_read_ready(cx),
             Self::Unix(unix) => unix.poll_read_ready(cx),
             // Data from the end of a handshake may be decrypted already while the socket is empty.
+            #[cfg(feature = "tls")]
             Self::Tls(tls) if !tls.get_ref().1.wants_read() => Poll::Ready(Ok(())),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.get_ref().0.poll_read_ready(cx),
         }
     }
@@ -58,6 +66,7 @@ impl AsFd for Stream {
         match self {
             Self::Tcp(tcp) => tcp.as_fd(),
             Self::Unix(unix) => unix.as_fd(),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.get_ref().0.as_fd(),
         }
     }
@@ -83,6 +92,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Self::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
         }
     }
@@ -93,6 +103,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Self::Unix(unix) => Pin::new(unix).poll_write(cx, buf),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
         }
     }
@@ -101,6 +112,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
             Self::Unix(unix) => Pin::new(unix).poll_flush(cx),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
         }
     }
@@ -109,6 +121,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Self::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
         }
     }
@@ -121,6 +134,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
             Self::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, bufs),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
         }
     }
@@ -129,7 +143,13 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(tcp) => tcp.is_write_vectored(),
             Self::Unix(unix) => unix.is_write_vectored(),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.is_write_vectored(),
         }
     }
 }
+
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

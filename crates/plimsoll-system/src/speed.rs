@@ -11,7 +11,7 @@ use super::Calibration;
 /// Both are needed on pages and in logs: a wrong number is corrected at its origin.
 ///
 /// ```
-/// use plimsoll::system::MachineSpeed;
+/// use plimsoll_system::MachineSpeed;
 /// use plimsoll_core::Speed;
 ///
 /// let configured = MachineSpeed::from(Speed::new(1.5).expect("within the range"));

@@ -169,7 +169,8 @@ fn pid_in(file: &Path) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Tree as Folders;
+    use plimsoll_testkit::tree::Tree as Folders;
+
     use super::*;
 
     fn reader(folders: &Folders, process: WatchedProcess) -> ProcessReader {

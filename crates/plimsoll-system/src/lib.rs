@@ -1,7 +1,6 @@
 //! The resources that a process may use, and its usage: for this process or another one.
 //!
-//! A server reads its own ([`server`](crate::server)). The proxy reads those of the process that it
-//! protects. All of it comes from `/proc` and from the control groups, in either version. A missing
+//! A server reads its own. The proxy reads those of the process that it protects. All of it comes from `/proc` and from the control groups, in either version. A missing
 //! file is `None` or no limit, so that the same code runs without control groups. The speed of the
 //! machine is configured or measured ([`MachineSpeed`]).
 
@@ -18,8 +17,7 @@ mod stalls;
 use std::path::Path;
 
 pub use calibration::Calibration;
-pub(crate) use cpus::CpuReader;
-pub use cpus::{LEAST_CPUS, cpus};
+pub use cpus::{CpuReader, LEAST_CPUS, cpus};
 pub use memory::memory_limit;
 pub use process::{ProcessReader, ProcessSample, WatchedProcess};
 pub use process_tree::MAX_OPEN_FILES;
@@ -56,37 +54,7 @@ impl Whose<'_> {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    //! Folders for tests of the system readers.
-
-    use std::fs;
-    use std::path::PathBuf;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    /// A folder tree that is removed at the end.
-    pub(crate) struct Tree(pub(crate) PathBuf);
-
-    impl Tree {
-        pub(crate) fn new(files: &[(&str, &str)]) -> Self {
-            static NUMBER: AtomicUsize = AtomicUsize::new(0);
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let tree = Self(std::env::temp_dir().join(format!("plimsoll-system-{}-{number}", std::process::id())));
-            fs::create_dir_all(&tree.0).unwrap();
-            files.iter().for_each(|(path, text)| tree.write(path, text));
-            tree
-        }
-
-        pub(crate) fn write(&self, path: &str, text: &str) {
-            let path = self.0.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-    }
-
-    impl Drop for Tree {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-}
+/// Runs the example of the README as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

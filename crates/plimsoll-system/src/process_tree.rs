@@ -224,7 +224,8 @@ fn parse(schedstat: &str) -> Option<Used> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Tree as Folders;
+    use plimsoll_testkit::tree::Tree as Folders;
+
     use super::*;
 
     const MS: u64 = 1_000_000;

@@ -83,7 +83,8 @@ fn machine(meminfo: &str) -> Option<Memory> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Tree;
+    use plimsoll_testkit::tree::Tree;
+
     use super::*;
 
     const MEMINFO: &str = "MemTotal:        8140932 kB\nMemFree: 7 kB\nMemAvailable:   2035233 kB\n";
