@@ -5,25 +5,32 @@
 //! says so. Input from a peer is not trusted: no input panics, and a malformed value is an error as
 //! data. The request that carried it goes on.
 //!
-//! - [`orca`]: load reports, in all four forms in use; [`orca_service`]: the stream of them.
+//! - [`orca`]: load reports, in all four forms in use; `orca_service`: the stream of them.
 //! - [`shed`]: the table of answers without service.
 //! - [`grpc`]: status codes, framing, and the recognition of gRPC requests.
-//! - [`mod@health`]: the messages of `grpc.health.v1`.
+//! - `health`: the messages of `grpc.health.v1`.
 //! - [`proxy_protocol`]: the client's address, passed on by a proxy for connections.
-//! - [`probe`]: the datagrams of probes by UDP.
+//! - `probe`: the datagrams of probes by UDP.
 //! - [`metadata`]: the criticality, deadline and attempt of a request.
-//! - [`trace_context`]: the trace of a request; [`otlp`]: spans for a collector.
+//! - [`trace_context`]: the trace of a request; `otlp`: spans for a collector.
 //! - [`hop`]: the removal of hop-by-hop fields.
 //! - [`headers`]: the names of the headers.
+//!
+//! Features, all on by default: `grpc` (`health`, `orca_service`), `json` (load reports as JSON),
+//! `otlp`, and `probe`. Without `probe` no C compiler is needed.
 
 pub mod grpc;
 pub mod headers;
+#[cfg(feature = "grpc")]
 pub mod health;
 pub mod hop;
 pub mod metadata;
 pub mod orca;
+#[cfg(feature = "grpc")]
 pub mod orca_service;
+#[cfg(feature = "otlp")]
 pub mod otlp;
+#[cfg(feature = "probe")]
 pub mod probe;
 pub mod proxy_protocol;
 pub mod shed;

@@ -15,6 +15,7 @@
 //! sender's own (`LOCAL`, a health check), or that its client is not known (`UNKNOWN`). Both have
 //! no addresses, and those of the socket count.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// What a header of version 2 begins with.
@@ -67,22 +68,31 @@ pub enum Parsed {
 }
 
 /// The reason why bytes are no header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
     /// The signature is missing.
-    #[error("no PROXY protocol header")]
     NoHeader,
     /// The header is too long.
-    #[error("PROXY protocol header too long")]
     TooLong,
     /// The header breaks the specification.
-    #[error("malformed PROXY protocol header")]
     Syntax,
     /// The header is for another protocol than TCP.
-    #[error("PROXY protocol header for another protocol than TCP")]
     NotTcp,
 }
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoHeader => "no PROXY protocol header",
+            Self::TooLong => "PROXY protocol header too long",
+            Self::Syntax => "malformed PROXY protocol header",
+            Self::NotTcp => "PROXY protocol header for another protocol than TCP",
+        })
+    }
+}
+
+impl std::error::Error for Malformed {}
 
 /// Parses the header at the front of `bytes`.
 ///

@@ -12,9 +12,10 @@
 //! version 00 goes, and written as 00. `tracestate` belongs to the services before, and goes on
 //! unread.
 
+use std::fmt;
+
 use http::{HeaderMap, HeaderValue};
 use plimsoll_core::trace::{Flags, SpanId, TraceContext, TraceId};
-use thiserror::Error;
 
 use crate::headers::{TRACEPARENT, TRACESTATE};
 
@@ -27,9 +28,16 @@ const MAX_STATE: usize = 512;
 const MAX_MEMBERS: usize = 32;
 
 /// A trace that cannot be read: a malformed field, or two of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("traceparent is malformed or repeated")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("traceparent is malformed or repeated")
+    }
+}
+
+impl std::error::Error for Unreadable {}
 
 /// The trace of a request with these headers; `None` if it has none.
 ///

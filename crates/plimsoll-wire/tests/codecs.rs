@@ -1,6 +1,7 @@
 //! The codecs against published bytes, against themselves, and against junk.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -34,6 +35,62 @@ fn full_report() -> OrcaLoadReport {
         eps: 2.0,
         named_metrics: [("plimsoll.lame_duck".to_owned(), 1.0), ("queue".to_owned(), 3.0)].into(),
         application_utilization: 0.75,
+    }
+}
+
+/// The same message by prost's derive.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Derived {
+    #[prost(double, tag = "1")]
+    cpu_utilization: f64,
+    #[prost(double, tag = "2")]
+    mem_utilization: f64,
+    #[prost(uint64, tag = "3")]
+    rps: u64,
+    #[prost(btree_map = "string, double", tag = "4")]
+    request_cost: BTreeMap<String, f64>,
+    #[prost(btree_map = "string, double", tag = "5")]
+    utilization: BTreeMap<String, f64>,
+    #[prost(double, tag = "6")]
+    rps_fractional: f64,
+    #[prost(double, tag = "7")]
+    eps: f64,
+    #[prost(btree_map = "string, double", tag = "8")]
+    named_metrics: BTreeMap<String, f64>,
+    #[prost(double, tag = "9")]
+    application_utilization: f64,
+}
+
+fn any_derived() -> impl Strategy<Value = Derived> {
+    let number = || prop_oneof![Just(0.0), 0.0..1e9_f64];
+    let map = || proptest::collection::btree_map("[a-z.]{0,9}", number(), 0..3);
+    let numbers = (number(), number(), number(), number(), number());
+    (numbers, prop_oneof![Just(0), any::<u64>()], map(), map(), map()).prop_map(|(numbers, rps, a, b, c)| Derived {
+        cpu_utilization: numbers.0,
+        mem_utilization: numbers.1,
+        rps,
+        request_cost: a,
+        utilization: b,
+        rps_fractional: numbers.2,
+        eps: numbers.3,
+        named_metrics: c,
+        application_utilization: numbers.4,
+    })
+}
+
+proptest! {
+    #[test]
+    fn reports_are_encoded_as_the_derive_of_prost_does(derived in any_derived(), junk in any::<u32>()) {
+        let mut bytes = derived.encode_to_vec();
+        let mut report = OrcaLoadReport::decode(bytes.as_slice()).unwrap();
+        prop_assert_eq!(report.encode_to_vec(), bytes.clone());
+        prop_assert_eq!(report.encoded_len(), bytes.len());
+        // A field of the future: tag 15, a varint.
+        bytes.push(15 << 3);
+        prost::encoding::encode_varint(junk.into(), &mut bytes);
+        prop_assert_eq!(OrcaLoadReport::decode(bytes.as_slice()), Ok(report.clone()));
+        report.clear();
+        prop_assert_eq!(report, OrcaLoadReport::default());
     }
 }
 

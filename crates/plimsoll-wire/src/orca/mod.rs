@@ -34,10 +34,13 @@
 mod base64;
 mod cost;
 mod fast;
+mod message;
 mod text;
 mod utilization;
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use ::base64::Engine as _;
@@ -70,58 +73,58 @@ pub const SPEED_METRIC: &str = "plimsoll.speed";
 pub const REQUEST_CPU: &str = "cpu";
 
 /// A load report with all of its fields. Utilizations are shares of what is available, 1.0 = all.
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrcaLoadReport {
     /// CPU in use.
-    #[prost(double, tag = "1")]
     pub cpu_utilization: f64,
     /// Memory in use.
-    #[prost(double, tag = "2")]
     pub mem_utilization: f64,
     /// Requests per second as an integer. Superseded by `rps_fractional`, and read where that is
     /// absent.
-    #[prost(uint64, tag = "3")]
     pub rps: u64,
     /// Cost of this one request, by names and units of the application.
-    #[prost(btree_map = "string, double", tag = "4")]
     pub request_cost: BTreeMap<String, f64>,
     /// Further resources in use, by name.
-    #[prost(btree_map = "string, double", tag = "5")]
     pub utilization: BTreeMap<String, f64>,
     /// Requests per second, all clients together.
-    #[prost(double, tag = "6")]
     pub rps_fractional: f64,
     /// Failed requests per second, all clients together.
-    #[prost(double, tag = "7")]
     pub eps: f64,
     /// Anything else, by name.
-    #[prost(btree_map = "string, double", tag = "8")]
     pub named_metrics: BTreeMap<String, f64>,
     /// The utilization by the application's own measure.
-    #[prost(double, tag = "9")]
     pub application_utilization: f64,
 }
 
 /// The reason to drop a load report. It names the place of the error, for a log.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
     /// Not base64.
-    #[error("load report is not base64")]
     Base64,
     /// Not an `OrcaLoadReport` message.
-    #[error("load report is not an OrcaLoadReport message")]
     Message,
     /// Neither `TEXT`, `JSON` nor `BIN`.
-    #[error("load report begins with neither TEXT, JSON nor BIN")]
     Form,
     /// `TEXT` without `key=value`, or JSON that does not parse.
-    #[error("load report is not a list of keys and values")]
     Syntax,
     /// A field has a value that is not a finite number of zero or more.
-    #[error("load report has a bad number in {0}")]
     Number(&'static str),
 }
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Base64 => f.write_str("load report is not base64"),
+            Self::Message => f.write_str("load report is not an OrcaLoadReport message"),
+            Self::Form => f.write_str("load report begins with neither TEXT, JSON nor BIN"),
+            Self::Syntax => f.write_str("load report is not a list of keys and values"),
+            Self::Number(field) => write!(f, "load report has a bad number in {field}"),
+        }
+    }
+}
+
+impl Error for Malformed {}
 
 impl OrcaLoadReport {
     /// Decodes the message and checks its numbers.
@@ -142,7 +145,8 @@ impl OrcaLoadReport {
     }
 
     /// Decodes the value of an `endpoint-load-metrics` header: `TEXT …`, `JSON …` or `BIN …`.
-    /// Without such a word, an object is JSON, and a known key begins a text.
+    /// Without such a word, an object is JSON, and a known key begins a text. JSON needs the feature
+    /// `json`.
     ///
     /// # Errors
     /// Any [`Malformed`].

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "json")]
 use serde_json::Value;
 
 use super::{Malformed, OrcaLoadReport};
@@ -64,7 +65,14 @@ pub(super) fn from_pairs(text: &[u8]) -> Result<OrcaLoadReport, Malformed> {
     Ok(report)
 }
 
+/// Without the feature `json`, no text is JSON.
+#[cfg(not(feature = "json"))]
+pub(super) fn from_json(_: &[u8]) -> Result<OrcaLoadReport, Malformed> {
+    Err(Malformed::Syntax)
+}
+
 /// Reads the protobuf JSON mapping of the message.
+#[cfg(feature = "json")]
 pub(super) fn from_json(text: &[u8]) -> Result<OrcaLoadReport, Malformed> {
     let Ok(Value::Object(object)) = serde_json::from_slice(text) else {
         return Err(Malformed::Syntax);
@@ -89,6 +97,7 @@ pub(super) fn from_json(text: &[u8]) -> Result<OrcaLoadReport, Malformed> {
     Ok(report)
 }
 
+#[cfg(feature = "json")]
 fn json_number(name: &'static str, value: &Value) -> Result<f64, Malformed> {
     match value {
         Value::String(text) => number(name, text),

@@ -37,9 +37,16 @@ enum Field {
 }
 
 /// The text names no number in a load report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no number in a load report")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownMetric;
+
+impl fmt::Display for UnknownMetric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is no number in a load report")
+    }
+}
+
+impl std::error::Error for UnknownMetric {}
 
 impl FromStr for UtilizationMetric {
     type Err = UnknownMetric;
