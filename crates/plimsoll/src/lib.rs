@@ -10,14 +10,59 @@
 //!
 //! The state machines of `plimsoll-core` make all decisions. This crate gives them sockets, a clock
 //! and threads.
+//!
+//! # Features
+//!
+//! All but `tls-aws-lc` are on by default. A service that only sheds, reports its load and drains
+//! needs `server`: 39 crates, no C compiler, no procedural macro.
+//!
+//! | feature | adds | needs a C compiler |
+//! |---|---|---|
+//! | `client` | the client over HTTP/1.1, with discovery; includes `http1` | no |
+//! | `server` | the tower layer, for axum, tonic or hyper | no |
+//! | `serve` | an accept loop of its own, over `http1`, `http2` or both; includes `server` | no |
+//! | `http1`, `http2` | that version, in `serve`; HTTP/2 in `client` | no |
+//! | `grpc` | health checks of gRPC, on both sides; the stream of load reports | no |
+//! | `probes` | probes by UDP, on both sides | yes |
+//! | `tls-ring`, `tls-aws-lc` | TLS with this cryptography; AWS-LC counts where both are on | yes |
+//! | `tls` | TLS with the provider that the program installs in rustls | no |
+//!
+//! Shed gRPC requests get a status with or without `grpc`. A client without `http2` sends gRPC
+//! requests over HTTP/1.1, as gRPC-Web does.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Parts that only some features use are shared by all.
+#![cfg_attr(
+    not(all(
+        feature = "client",
+        feature = "grpc",
+        feature = "http2",
+        feature = "probes",
+        feature = "serve",
+        feature = "tls"
+    )),
+    allow(dead_code, unused_imports)
+)]
+
+#[cfg(feature = "client")]
 pub mod address;
+#[cfg(feature = "client")]
 pub mod client;
+#[cfg(any(feature = "client", feature = "server"))]
 mod clock;
+#[cfg(feature = "client")]
 pub mod discover;
+#[cfg(feature = "server")]
+mod first;
+#[cfg(feature = "probes")]
 pub mod probe;
+#[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "tls")]
 pub mod tls;
+#[cfg(all(feature = "client", not(feature = "tls")))]
+#[path = "tls_off.rs"]
+mod tls;
 
 /// The state machines. Their configuration and values appear in this crate's interface.
 pub use plimsoll_core as core;

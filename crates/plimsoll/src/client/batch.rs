@@ -30,6 +30,7 @@ use crate::clock::Clock;
 ///
 /// Requests pass through it by [`Terms::batch`](super::Terms::batch).
 #[derive(Clone)]
+#[doc(alias = "background work")]
 pub struct Batch(Arc<Inner>);
 
 struct Inner {

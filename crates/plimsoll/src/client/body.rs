@@ -20,6 +20,7 @@ use super::attempt_end::AttemptEnd;
 use super::classify;
 use super::error::Error;
 use super::http1;
+#[cfg(feature = "http2")]
 use super::http2_body::Http2Body;
 use super::outgoing::Progress;
 use super::preemption::Preemption;
@@ -74,6 +75,7 @@ pub(super) enum Source {
     /// Nowhere.
     Empty,
     Http1(http1::Incoming),
+    #[cfg(feature = "http2")]
     Http2(Http2Body),
 }
 
@@ -84,6 +86,7 @@ impl Source {
             Self::Http1(incoming) => {
                 incoming.poll_frame(cx).map(|frame| frame.map(|f| f.map_err(|cause| Error::from_http1(address, cause))))
             }
+            #[cfg(feature = "http2")]
             Self::Http2(incoming) => incoming.poll_frame(cx, address),
         }
     }
@@ -92,6 +95,7 @@ impl Source {
         match self {
             Self::Empty => true,
             Self::Http1(incoming) => incoming.is_end_stream(),
+            #[cfg(feature = "http2")]
             Self::Http2(incoming) => incoming.is_end_stream(),
         }
     }
@@ -100,6 +104,7 @@ impl Source {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Http1(incoming) => incoming.size_hint(),
+            #[cfg(feature = "http2")]
             Self::Http2(incoming) => incoming.size_hint(),
         }
     }
@@ -248,6 +253,7 @@ impl Inner {
                 self.fail(error.end());
                 Some(Err(error))
             }
+            #[cfg(feature = "http2")]
             // hyper takes a stream that was reset without an error for an ended one.
             None if matches!(&self.source, Source::Http2(incoming) if !incoming.is_end_stream())
                 && !std::mem::replace(&mut self.cut_off, true) =>

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use plimsoll_core::BalancerConfig;
+#[cfg(feature = "probes")]
 use plimsoll_core::probe::{Instance, KeySource, ProberConfig};
 use plimsoll_core::retry::hedge::HedgeConfig;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
@@ -17,14 +18,16 @@ use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
 use super::load_reports::LoadReports;
 use super::localities::Localities;
+#[cfg(feature = "probes")]
 use crate::probe::ProbeKeys;
-use crate::tls::TlsConfig;
+use crate::tls::{Alpn, TlsConfig};
 
 /// The settings of a cluster and its clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterConfig {
     /// The machine: policy, flow control, health rules. [`Check::None`] switches its active checks off,
     /// every other check switches them on.
+    #[doc(alias("EWMA", "P2C", "least request", "outlier detection", "power of two choices", "round robin"))]
     pub balancer: BalancerConfig,
     /// The active health check.
     pub check: Check,
@@ -37,21 +40,26 @@ pub struct ClusterConfig {
     /// Further ones wait for the client's own to end, at most [`RequestConfig::queue_timeout`], and
     /// those of other clients pass by. [`Terms::on_behalf_of`](super::Terms::on_behalf_of) names the
     /// client; requests that name none are one client together.
+    #[doc(alias = "bulkhead")]
     pub max_active_requests_per_client: Option<NonZeroU32>,
     /// Connections kept to each backend, for each client.
     pub pool: PoolConfig,
     /// The subset of backends that this process connects to; `None`: all.
+    #[doc(alias = "subsetting")]
     pub subset: Option<SubsetChoice>,
     /// The order of localities, nearest first. Requests go to the nearest with headroom; `None`:
     /// all are equally near.
+    #[doc(alias = "zone aware routing")]
     pub localities: Option<Localities>,
     /// Client-side throttling of requests that would most likely be shed.
+    #[doc(alias("adaptive throttling", "circuit breaker"))]
     pub throttle: ThrottlePolicy,
     /// The retries of requests that a backend did not serve.
     pub retry: RetryPolicy,
     /// TLS to backends; `None`: plain connections.
     ///
     /// A change of trust or names opens new connections. The old ones close after their requests.
+    #[cfg(feature = "tls")]
     pub tls: Option<TlsConfig>,
     /// The PROXY protocol header at the start of connections; `None`: none.
     ///
@@ -59,6 +67,7 @@ pub struct ClusterConfig {
     /// [`ClientAddress`](super::ClientAddress) in the extensions.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Probes of the backends by UDP; `None`: none.
+    #[cfg(feature = "probes")]
     pub probes: Option<ProbeConfig>,
     /// The load reports of the backends. By default they come unasked, with the usual utilization.
     pub load_reports: LoadReports,
@@ -69,6 +78,7 @@ pub struct ClusterConfig {
 /// A backend without a request for [`PoolConfig::inactive_after`] then has no connection and no
 /// check: queries and the backend's notices keep this client informed.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg(feature = "probes")]
 pub struct ProbeConfig {
     /// Mean time between two queries of a backend.
     pub interval: Duration,
@@ -80,6 +90,7 @@ pub struct ProbeConfig {
     pub keys: Option<ProbeKeys>,
 }
 
+#[cfg(feature = "probes")]
 impl ProbeConfig {
     /// Mean time between two queries: as rare as a lame duck that ends unnoticed permits.
     pub const DEFAULT_INTERVAL: Duration = ProberConfig::DEFAULT_INTERVAL;
@@ -109,6 +120,7 @@ impl ProbeConfig {
     }
 }
 
+#[cfg(feature = "probes")]
 impl Default for ProbeConfig {
     fn default() -> Self {
         Self { interval: Self::DEFAULT_INTERVAL, keys: None }
@@ -159,6 +171,7 @@ impl SubsetChoice {
 
 /// The active health check of a backend.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[doc(alias = "health check")]
 pub enum Check {
     /// No check: a backend that accepts connections counts as healthy.
     #[default]
@@ -174,6 +187,7 @@ pub enum Check {
         host: Option<Authority>,
     },
     /// `grpc.health.v1.Health/Check` over HTTP/2.
+    #[cfg(all(feature = "grpc", feature = "http2"))]
     Grpc {
         /// The service to ask after; empty for the server as a whole.
         service: String,
@@ -184,7 +198,12 @@ impl Check {
     /// Whether an answer to this check can bring a key for probes.
     #[must_use]
     pub fn can_bring_keys(&self) -> bool {
-        matches!(self, Self::Http { .. } | Self::Grpc { .. })
+        match self {
+            Self::None | Self::Tcp => false,
+            Self::Http { .. } => true,
+            #[cfg(all(feature = "grpc", feature = "http2"))]
+            Self::Grpc { .. } => true,
+        }
     }
 }
 
@@ -208,19 +227,45 @@ impl Default for CheckTimeout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// HTTP/2 for gRPC requests, HTTP/1.1 for all others, as a mixed backend without TLS is likely
-    /// to understand.
+    /// to understand. Without the feature `http2`, HTTP/1.1 for all.
     #[default]
     Auto,
     /// HTTP/1.1 for all.
     Http1,
     /// HTTP/2 with prior knowledge for all.
+    #[cfg(feature = "http2")]
     Http2,
+}
+
+impl Protocol {
+    /// The version for a request.
+    pub(crate) fn version(self, is_grpc: bool) -> Version {
+        match self {
+            #[cfg(feature = "http2")]
+            Self::Http2 => Version::Http2,
+            #[cfg(feature = "http2")]
+            Self::Auto if is_grpc => Version::Http2,
+            Self::Auto | Self::Http1 => Version::Http1,
+        }
+    }
+}
+
+impl Version {
+    /// The protocol to negotiate.
+    pub(crate) fn alpn(self) -> Alpn {
+        match self {
+            Self::Http1 => Alpn::Http1,
+            #[cfg(feature = "http2")]
+            Self::Http2 => Alpn::Http2,
+        }
+    }
 }
 
 /// Which HTTP a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     Http1,
+    #[cfg(feature = "http2")]
     Http2,
 }
 
@@ -282,6 +327,7 @@ impl Default for RequestConfig {
 
 /// The retries of requests that a backend did not serve.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[doc(alias = "retry budget")]
 pub struct RetryPolicy {
     /// The number and timing of attempts. With one attempt, retries are off and answers are passed
     /// on unchanged.
@@ -295,6 +341,7 @@ pub struct RetryPolicy {
     /// it has no body.
     ///
     /// `None`, the default: never, because both backends do the work.
+    #[doc(alias("backup request", "hedging", "speculative retry"))]
     pub hedge: Option<HedgeConfig>,
 }
 
@@ -346,6 +393,7 @@ impl Default for RetryPolicy {
 /// in addition a process that hangs, and a backend that is lost behind another proxy; and it keeps
 /// quiet streams alive in a middlebox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "keepalive")]
 pub struct Ping {
     /// A connection with requests is asked after this time without a frame from its peer.
     pub interval: Duration,
@@ -405,7 +453,15 @@ impl Default for PoolConfig {
 impl ClusterConfig {
     /// The scheme of the URIs that backends are asked for.
     pub(crate) fn scheme(&self) -> Scheme {
-        if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
+        if self.tls().is_some() { Scheme::HTTPS } else { Scheme::HTTP }
+    }
+
+    /// The TLS to backends; none without the feature.
+    pub(crate) fn tls(&self) -> Option<&TlsConfig> {
+        #[cfg(feature = "tls")]
+        return self.tls.as_ref();
+        #[cfg(not(feature = "tls"))]
+        None
     }
 
     /// The machine's configuration, with its active checks as [`ClusterConfig::check`] says.

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use plimsoll_stream::{Socket, Stream};
 use plimsoll_wire::proxy_protocol::{self, Addresses};
-use rustls::AlertDescription;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -59,7 +58,7 @@ pub(crate) async fn connect(
         if let Some(version) = config.proxy_protocol {
             socket.write_all(&proxy_protocol::encode(version, client)).await.map_err(io)?;
         }
-        match &config.tls {
+        match config.tls() {
             None => Ok(socket.into()),
             Some(tls) => tls.connect(socket, backend.authority().host(), alpn).await.map_err(|cause| {
                 let is_guess = alpn == Alpn::Http2 && config.requests.protocol == Protocol::Auto;
@@ -127,8 +126,17 @@ fn notice_loss(_: &TcpStream) -> io::Result<()> {
 
 /// Whether the backend said that it speaks none of the protocols that it was offered.
 fn has_no_such_protocol(error: &io::Error) -> bool {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    matches!(cause, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
+    #[cfg(feature = "tls")]
+    {
+        use rustls::{AlertDescription, Error};
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+        matches!(cause, Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
+    }
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = error;
+        false
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ use plimsoll_http1::Fault;
 use rustix::io::Errno;
 
 use super::attempt_end::{AttemptEnd, Gateway};
+#[cfg(feature = "http2")]
+use super::hyper_error::{Origin, h2_error, refused};
 use super::refused::Refused;
 use super::request_body::BoxError;
 
@@ -195,6 +197,7 @@ pub struct Cause(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     /// HTTP/2.
+    #[cfg(feature = "http2")]
     Hyper(Arc<hyper::Error>),
     /// HTTP/1: bytes that are no response, or only half of one.
     Fault(Fault),
@@ -222,12 +225,20 @@ impl Cause {
 
     /// Whether the backend broke the protocol of a connection that other requests share.
     fn is_of_shared_connection(&self) -> bool {
-        matches!(&self.0, Kind::Hyper(error) if h2_error(error).is_none_or(|error| !error.is_reset()))
+        match &self.0 {
+            #[cfg(feature = "http2")]
+            Kind::Hyper(error) => h2_error(error).is_none_or(|error| !error.is_reset()),
+            _ => false,
+        }
     }
 
     /// Whether the peer said that it did not look at the request.
     fn was_refused(&self) -> bool {
-        matches!(&self.0, Kind::Hyper(error) if refused(error))
+        match &self.0 {
+            #[cfg(feature = "http2")]
+            Kind::Hyper(error) => refused(error),
+            _ => false,
+        }
     }
 
     pub(crate) fn body(error: BoxError) -> Self {
@@ -252,6 +263,7 @@ impl Deref for Cause {
 
     fn deref(&self) -> &Self::Target {
         match &self.0 {
+            #[cfg(feature = "http2")]
             Kind::Hyper(error) => &**error,
             Kind::Fault(fault) => fault,
             Kind::OutOfTurn(what) => what,
@@ -288,6 +300,7 @@ pub enum ConnectError {
     NotHttp2,
     /// The HTTP set-up failed.
     #[error(transparent)]
+    #[cfg(feature = "http2")]
     Handshake(Arc<hyper::Error>),
 }
 
@@ -299,9 +312,9 @@ impl ConnectError {
             Self::Io(_) if self.is_own_shortage() => AttemptEnd::ConnectLocal,
             // It is the request that needs HTTP/2.
             Self::NotHttp2 => AttemptEnd::ConnectLocal,
-            Self::Io(_) | Self::Tls(_) | Self::Timeout(_) | Self::ClosedAtOnce | Self::Handshake(_) => {
-                AttemptEnd::ConnectFailed
-            }
+            Self::Io(_) | Self::Tls(_) | Self::Timeout(_) | Self::ClosedAtOnce => AttemptEnd::ConnectFailed,
+            #[cfg(feature = "http2")]
+            Self::Handshake(_) => AttemptEnd::ConnectFailed,
         }
     }
 
@@ -468,6 +481,7 @@ impl Error {
         }
     }
 
+    #[cfg(feature = "http2")]
     /// Sorts an error of hyper's, met on a connection to `address`.
     pub(crate) fn from_hyper(address: Address, cause: hyper::Error) -> Self {
         let origin = Origin::of(&cause);
@@ -483,78 +497,14 @@ impl Error {
     pub(crate) fn from_http1(address: Address, cause: Cause) -> Self {
         match &cause.0 {
             Kind::Body(_) => Self::RequestBody(cause),
-            Kind::Hyper(_) | Kind::Io(_) | Kind::Fault(Fault::CutOff) => {
+            Kind::Io(_) | Kind::Fault(Fault::CutOff) => {
                 Self::Closed { address, cause, attempts: 1, caller_answer: CallerAnswer::Answer }
             }
             Kind::Fault(_) | Kind::OutOfTurn(_) => Self::BadResponse { address, cause, attempts: 1 },
+            #[cfg(feature = "http2")]
+            Kind::Hyper(_) => Self::Closed { address, cause, attempts: 1, caller_answer: CallerAnswer::Answer },
         }
     }
-}
-
-/// Where an error of hyper's comes from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    /// The request's own body failed.
-    RequestBody,
-    /// The backend broke the protocol.
-    Malformed,
-    /// The connection ended, or the backend ended the stream.
-    Connection,
-}
-
-impl Origin {
-    /// A stream that *hyper* reset had a request body that failed: hyper resets no other that
-    /// awaits its response. A stream or connection that *h2* ended was malformed, since h2 checks
-    /// its input: fields, lengths, and the order of frames.
-    fn of(cause: &hyper::Error) -> Self {
-        let Some(error) = h2_error(cause) else {
-            let io = std::error::Error::source(cause).and_then(|source| source.downcast_ref());
-            return match (cause.is_user(), cause.is_parse() || io.is_some_and(is_protocol_error)) {
-                (true, _) => Self::RequestBody,
-                (false, true) => Self::Malformed,
-                (false, false) => Self::Connection,
-            };
-        };
-        // h2 reports CANCEL for a stream that this side left, and NO_ERROR for a connection that it
-        // closed.
-        let is_fault = !matches!(error.reason(), Some(h2::Reason::NO_ERROR | h2::Reason::CANCEL));
-        if error.is_library() && is_fault || error.get_io().is_some_and(is_protocol_error) {
-            Self::Malformed
-        } else if cause.is_user() || error.is_reset() && !error.is_remote() && !error.is_library() {
-            Self::RequestBody
-        } else {
-            Self::Connection
-        }
-    }
-}
-
-/// Whether a layer below h2 read bytes that break its protocol: a TLS record, or the frames that the pool watches.
-fn is_protocol_error(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::InvalidData
-}
-
-/// Whether the backend broke the protocol, so that it would do so again.
-pub(crate) fn is_malformed(cause: &hyper::Error) -> bool {
-    Origin::of(cause) == Origin::Malformed
-}
-
-/// Whether the peer did not look at the request, by its own word. Then it may be sent again, with
-/// any method (RFC 9113, 8.7).
-pub(crate) fn refused(cause: &hyper::Error) -> bool {
-    h2_error(cause).is_some_and(|e| {
-        e.is_remote()
-            && (e.is_reset() && e.reason() == Some(h2::Reason::REFUSED_STREAM)
-                || e.is_go_away() && e.reason() == Some(h2::Reason::NO_ERROR))
-    })
-}
-
-/// Whether the peer ended this one request: an answer of a kind, so the request was looked at.
-pub(crate) fn was_reset(cause: &hyper::Error) -> bool {
-    h2_error(cause).is_some_and(h2::Error::is_reset)
-}
-
-pub(crate) fn h2_error(cause: &hyper::Error) -> Option<&h2::Error> {
-    std::error::Error::source(cause)?.downcast_ref()
 }
 
 #[cfg(test)]

@@ -17,9 +17,17 @@ use plimsoll_wire::headers::{
 use plimsoll_wire::{grpc, metadata};
 use tokio::time::Instant;
 
+#[cfg(feature = "server")]
 use crate::server;
 
+/// Without the server side, no request is served.
+#[cfg(not(feature = "server"))]
+pub(super) fn inherit(_: &mut HeaderMap) -> Option<Duration> {
+    None
+}
+
 /// Writes the inherited metadata into the headers of a request. Returns its remaining time.
+#[cfg(feature = "server")]
 pub(super) fn inherit(headers: &mut HeaderMap) -> Option<Duration> {
     let parent = server::current()?;
     if !headers.contains_key(X_CRITICALITY) {

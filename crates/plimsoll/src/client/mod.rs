@@ -44,7 +44,10 @@ mod error;
 mod failed_attempt;
 mod form;
 mod http1;
+#[cfg(feature = "http2")]
 mod http2_body;
+#[cfg(feature = "http2")]
+mod hyper_error;
 mod informational;
 mod inherit;
 mod load_reports;
@@ -83,9 +86,10 @@ pub use self::cluster::{
     DiscoveryView, HedgeCounts, Latencies, LocalityView, Notice, OverrideOutcome, OverrideView, ProbeDrops, ProbesView,
     Restraint, SourceFailure, Transition,
 };
+#[cfg(feature = "probes")]
+pub use self::config::ProbeConfig;
 pub use self::config::{
-    Check, CheckTimeout, ClusterConfig, Ping, PoolConfig, ProbeConfig, Protocol, RequestConfig, RetryPolicy,
-    SubsetChoice,
+    Check, CheckTimeout, ClusterConfig, Ping, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,
 };
 pub use self::error::{Cause, ConnectError, Error};
 pub use self::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
@@ -106,6 +110,7 @@ pub use plimsoll_wire::proxy_protocol::Addresses as ClientAddress;
 pub use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
 /// Sends requests to the backends of a cluster. Clones share their connections.
+#[doc(alias("load balancer", "reverse proxy"))]
 pub struct Client<B> {
     inner: Arc<Inner<B>>,
 }

@@ -167,6 +167,7 @@ pub struct LoggedError(#[from] pub SourceError);
 /// cluster.follow(Registry(receiver));
 /// # drop(lists);
 /// ```
+#[doc(alias("name resolution", "service discovery"))]
 pub trait Discover: Send {
     /// The next answer, when it differs from the last. `None` when there will be no other.
     ///

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+#[cfg(feature = "grpc")]
 use futures_util::Stream;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
@@ -54,6 +55,7 @@ pub(super) enum Trailers {
 /// Answers of the layer itself.
 pub(super) enum OwnBody {
     Whole(Option<Bytes>),
+    #[cfg(feature = "grpc")]
     Stream(Pin<Box<dyn Stream<Item = Frame<Bytes>> + Send>>),
 }
 
@@ -120,6 +122,7 @@ impl<B: Body<Data = Bytes>> Body for ServerBody<B> {
             Kind::Own { own: OwnBody::Whole(bytes) } => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
+            #[cfg(feature = "grpc")]
             Kind::Own { own: OwnBody::Stream(_) } => SizeHint::default(),
         }
     }
@@ -129,6 +132,7 @@ impl OwnBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         match self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(Frame::data)),
+            #[cfg(feature = "grpc")]
             Self::Stream(stream) => stream.as_mut().poll_next(cx),
         }
     }

@@ -43,6 +43,7 @@ pub(crate) struct Trace {
 
 /// The customer of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "tenant")]
 pub struct Customer {
     name: HeaderValue,
     /// The header that names it in requests made on its behalf.
@@ -184,6 +185,7 @@ pub fn current() -> Option<RequestContext> {
 /// A handler under pressure should answer at less cost if it can. [`Pressure::None`] outside of
 /// requests.
 #[must_use]
+#[doc(alias("backpressure", "brownout"))]
 pub fn pressure() -> Pressure {
     cost::current().map_or(Pressure::None, |request| request.pressure())
 }

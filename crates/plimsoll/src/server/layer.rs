@@ -55,6 +55,7 @@ use super::served::Served;
 
 /// Adds admission, load reports, health and lame duck to a service. Clones share one set of counts.
 #[derive(Clone)]
+#[doc(alias("admission control", "adaptive concurrency", "load shedding", "overload protection", "rate limit"))]
 pub struct ServerLayer {
     pub(super) reporter: Arc<Reporter>,
     pub(super) readiness_path: Option<Arc<str>>,

@@ -13,12 +13,10 @@
 //! and streams of load reports do not count: they would keep a lame duck alive for ever.
 
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -27,9 +25,26 @@ use self::neglect::Neglect;
 #[cfg(unix)]
 use super::signals::EndSignals;
 use crate::clock;
+use crate::first::first;
 
 mod neglect;
 mod shutdown;
+
+/// Time for idle connections to close gracefully: enough to write a GOAWAY and the end of a stream.
+pub const CLOSE_GRACE: Duration = Duration::from_millis(100);
+
+/// A source of signals that ask for the end.
+trait Signals {
+    /// The name of the next; `None` when there will be no other.
+    fn next(&mut self) -> impl Future<Output = Option<&'static str>> + Send;
+}
+
+#[cfg(unix)]
+impl Signals for EndSignals {
+    async fn next(&mut self) -> Option<&'static str> {
+        Some(EndSignals::next(self).await)
+    }
+}
 
 /// The phase of a server, in the order of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +81,7 @@ impl Phase {
 
 /// The time limits of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias("connection draining", "graceful shutdown"))]
 pub struct DrainConfig {
     /// The drain ends once no request was in flight for this long.
     pub quiet: Duration,
@@ -109,6 +125,7 @@ pub enum DrainEnd {
 
 /// The life of one server. Clones are handles to the same life.
 #[derive(Clone, Debug)]
+#[doc(alias("drain", "graceful shutdown", "lame duck"))]
 pub struct Lifecycle(Arc<Inner>);
 
 #[derive(Debug)]
@@ -281,15 +298,13 @@ impl Lifecycle {
         let signals = EndSignals::new()?;
         let lifecycle = self.clone();
         tokio::spawn(async move {
-            let signals = stream::unfold(signals, async |mut signals| Some((signals.next().await, signals)));
             lifecycle.obey(signals).await;
         });
         Ok(())
     }
 
     /// Obeys the first two of `signals`.
-    async fn obey(&self, signals: impl Stream<Item = &'static str>) {
-        let mut signals = pin!(signals);
+    async fn obey(&self, mut signals: impl Signals) {
         let Some(signal) = signals.next().await else { return };
         self.lame_duck();
         tracing::info!(signal, "signal received, draining");
@@ -320,14 +335,19 @@ impl Lifecycle {
         self.note_awaited();
         self.reached(Phase::LameDuck).await;
         let began = Instant::now();
-        let end = tokio::select! {
-            biased;
-            () = self.reached(Phase::Drained) => self.ended_by_another(),
-            () = self.quiet(config.quiet, clock::after(began, config.announce)) => DrainEnd::Quiet,
-            () = tokio::time::sleep_until(clock::after(began, config.drain)) => {
-                DrainEnd::Overdue { unfinished: self.active_requests() }
-            }
+        let by_another = async {
+            self.reached(Phase::Drained).await;
+            self.ended_by_another()
         };
+        let quiet = async {
+            self.quiet(config.quiet, clock::after(began, config.announce)).await;
+            DrainEnd::Quiet
+        };
+        let overdue = async {
+            tokio::time::sleep_until(clock::after(began, config.drain)).await;
+            DrainEnd::Overdue { unfinished: self.active_requests() }
+        };
+        let end = first(by_another, first(quiet, overdue)).await;
         self.end();
         end
     }

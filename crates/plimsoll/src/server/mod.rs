@@ -93,17 +93,22 @@ mod cpu;
 mod endpoints;
 mod fleet_limits;
 mod gate;
+#[cfg(feature = "grpc")]
+mod grpc_endpoints;
 mod in_progress;
 mod layer;
 mod lifecycle;
 mod places;
+#[cfg(feature = "probes")]
 mod probed;
 mod report;
 mod response;
+#[cfg(all(feature = "serve", any(feature = "http1", feature = "http2")))]
 mod serve;
 mod served;
 #[cfg(unix)]
 mod signals;
+#[cfg(all(feature = "serve", any(feature = "http1", feature = "http2")))]
 mod unsent;
 
 pub use admission::Decided;
@@ -111,11 +116,12 @@ pub use body::ServerBody;
 pub use builder::ServerLayerBuilder;
 pub use context::{Cohort, Customer, RequestContext, RequestHead, charge, current, pressure, used};
 pub use cost::{RemoteWork, bind, spawn, spawn_blocking};
-pub use endpoints::MIN_REPORT_INTERVAL;
 pub use fleet_limits::FleetLimits;
 pub use gate::AdmissionCounts;
+#[cfg(feature = "grpc")]
+pub use grpc_endpoints::MIN_REPORT_INTERVAL;
 pub use layer::{ServerLayer, ServerService};
-pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
+pub use lifecycle::{CLOSE_GRACE, DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
 pub use plimsoll_core::Rejection;
 pub use plimsoll_core::admit::{InvalidQuota, Mode, Outlook, Pressure, QueueConfig, Quota};
 pub use plimsoll_core::classify::{Classifier, Trust};
@@ -124,6 +130,9 @@ pub use plimsoll_core::signal::{Loads, Signal};
 pub use plimsoll_system::MachineSpeed;
 pub use report::ReportSource;
 pub use response::ResponseFuture;
-pub use serve::{CLOSE_GRACE, ServeConfig, serve, serve_tls};
+#[cfg(all(feature = "serve", any(feature = "http1", feature = "http2"), feature = "tls"))]
+pub use serve::serve_tls;
+#[cfg(all(feature = "serve", any(feature = "http1", feature = "http2")))]
+pub use serve::{ServeConfig, serve};
 #[cfg(unix)]
 pub use signals::EndSignals;

@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use plimsoll_core::report::{Reporter as Machine, TimedReport, Totals};
 use plimsoll_core::{LoadReport, Speed, Timestamp};
 use plimsoll_wire::orca::{Encoded, OrcaLoadReport};
+#[cfg(feature = "probes")]
 use plimsoll_wire::probe::Keyring;
 
 use super::available::Available;
@@ -24,6 +25,7 @@ use super::lifecycle::Lifecycle;
 use crate::clock::Clock;
 
 /// Replaces the measured load in the reports of a server.
+#[doc(alias("ORCA", "backend metrics"))]
 pub trait ReportSource: Send + Sync + 'static {
     /// The load to report instead of `measured`.
     ///
@@ -53,6 +55,7 @@ pub(super) struct Reporter {
     machine: Mutex<Machine>,
     standing: RwLock<Arc<Standing>>,
     /// Holds the secret of the keys that health checks hand out.
+    #[cfg(feature = "probes")]
     pub(super) probe_keys: RwLock<Keyring>,
     /// Held while a report is made. The other tasks lock `machine`, for less time.
     renewing: Mutex<()>,
@@ -105,6 +108,7 @@ impl Reporter {
                 encoded: Encoded::from(&report),
                 report,
             })),
+            #[cfg(feature = "probes")]
             probe_keys: RwLock::default(),
             renewing: Mutex::new(()),
         })

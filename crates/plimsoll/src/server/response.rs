@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
@@ -55,7 +54,7 @@ pin_project! {
             in_progress: Option<InProgress>,
         },
         Shed { answer: Option<Response<OwnBody>> },
-        Own { answer: BoxFuture<'static, Response<OwnBody>> },
+        Own { answer: Pin<Box<dyn Future<Output = Response<OwnBody>> + Send>> },
     }
 }
 

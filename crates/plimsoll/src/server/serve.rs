@@ -20,6 +20,8 @@
 //!    [`CLOSE_GRACE`] are cut: their clients are silent, or gone without a word. Then `serve`
 //!    returns.
 
+#[cfg(not(feature = "tls"))]
+use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::pin::{Pin, pin};
@@ -31,8 +33,13 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+#[cfg(feature = "http1")]
+use hyper::server::conn::http1;
+#[cfg(feature = "http2")]
+use hyper::server::conn::http2;
+#[cfg(feature = "http2")]
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use plimsoll_stream::Stream;
 use tokio::net::{TcpListener, TcpStream};
@@ -43,13 +50,11 @@ use tower_layer::Layer as _;
 use tower_service::Service;
 
 use super::layer::{ServerLayer, ServerService};
-use super::lifecycle::{DrainConfig, DrainEnd, Phase};
+use super::lifecycle::{CLOSE_GRACE, DrainConfig, DrainEnd, Phase};
 use super::unsent::Work;
 use crate::clock;
-use crate::tls::{self, Accepted};
-
-/// Time for idle connections to close gracefully: enough to write a GOAWAY and the end of a stream.
-pub const CLOSE_GRACE: Duration = Duration::from_millis(100);
+#[cfg(feature = "tls")]
+use crate::tls;
 
 /// Pause after a failed accept. It fails mostly for want of file descriptors, and trying again at
 /// once would only burn CPU.
@@ -95,6 +100,18 @@ impl Default for ServeConfig {
     }
 }
 
+/// The handshakes of TLS listeners; none without the feature.
+#[cfg(feature = "tls")]
+type TlsAcceptor = Arc<tls::Acceptor>;
+#[cfg(not(feature = "tls"))]
+type TlsAcceptor = Infallible;
+
+/// The names in a client's certificate.
+#[cfg(feature = "tls")]
+pub(super) type ClientNames = tls::ClientNames;
+#[cfg(not(feature = "tls"))]
+pub(super) type ClientNames = Infallible;
+
 /// How far a connection has to go along with the end. In order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
@@ -128,6 +145,7 @@ where
 /// The same over TLS. Each request has [`ClientNames`](tls::ClientNames) as an extension.
 ///
 /// HTTP/2 is spoken where the handshake agrees on it, else HTTP/1.
+#[cfg(feature = "tls")]
 pub async fn serve_tls<S, B>(
     listeners: impl IntoIterator<Item = TcpListener>,
     service: S,
@@ -150,7 +168,7 @@ async fn serve_any<S, B>(
     service: S,
     reports: ServerLayer,
     config: ServeConfig,
-    tls: Option<Arc<tls::Acceptor>>,
+    tls: Option<TlsAcceptor>,
 ) -> DrainEnd
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
@@ -230,7 +248,7 @@ impl Ending {
 struct Acceptor<S> {
     service: ServerService<S>,
     config: ServeConfig,
-    tls: Option<Arc<tls::Acceptor>>,
+    tls: Option<TlsAcceptor>,
     ending: Ending,
     alive: mpsc::Sender<()>,
 }
@@ -298,7 +316,7 @@ enum Protocol {
 /// Serves one connection to its end.
 async fn connection<S, B>(
     stream: TcpStream,
-    tls: Option<Arc<tls::Acceptor>>,
+    tls: Option<TlsAcceptor>,
     service: ServerService<S>,
     config: ServeConfig,
     ending: Ending,
@@ -319,7 +337,7 @@ where
 
 async fn served<S, B>(
     stream: TcpStream,
-    tls: Option<Arc<tls::Acceptor>>,
+    tls: Option<TlsAcceptor>,
     service: ServerService<S>,
     config: ServeConfig,
     stage: watch::Receiver<Stage>,
@@ -332,21 +350,26 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    #[cfg(feature = "http2")]
     let accepted = *stage.borrow();
     let (stream, client, protocol) = match tls {
         None => {
             let protocol = protocol_of(&stream).await?;
             (Stream::Tcp(stream), None, protocol)
         }
+        #[cfg(feature = "tls")]
         Some(tls) => {
-            let Accepted { stream, client, is_http2 } = tls.accept(stream).await?;
+            let tls::Accepted { stream, client, is_http2 } = tls.accept(stream).await?;
             (stream, Some(client), Some(if is_http2 { Protocol::Http2 } else { Protocol::Http1 }))
         }
+        #[cfg(not(feature = "tls"))]
+        Some(never) => match never {},
     };
     let io = TokioIo::new(work.socket(stream));
     let service = work.track(TowerToHyperService::new(service), client);
     match protocol {
         None => Ok(()),
+        #[cfg(feature = "http1")]
         Some(Protocol::Http1) => {
             // If the first bytes of a connection came during the end, its response will close it.
             // hyper would close it before the response.
@@ -358,6 +381,7 @@ where
                 .with_upgrades();
             run(pin!(served), |served| served.graceful_shutdown(), told, stage).await
         }
+        #[cfg(feature = "http2")]
         Some(Protocol::Http2) => {
             let told = if accepted == Stage::Open { Stage::LameDuck } else { Stage::Closing };
             let served = http2::Builder::new(TokioExecutor::new())
@@ -366,6 +390,8 @@ where
                 .serve_connection(io, service);
             run(pin!(served), |served| served.graceful_shutdown(), told, stage).await
         }
+        #[cfg(not(all(feature = "http1", feature = "http2")))]
+        Some(protocol) => Err(format!("{protocol:?} is not among the features of plimsoll").into()),
     }
 }
 

@@ -4,7 +4,9 @@
 //! process managers), so one wish arrives twice within microseconds. As the second signal means "at
 //! once", that would cut requests off; signals this close together count as one.
 
+use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -40,10 +42,11 @@ impl EndSignals {
     /// Signals less than 100 ms apart count as one. Dropping the future loses nothing.
     pub async fn next(&mut self) -> &'static str {
         loop {
-            let name = tokio::select! {
-                _ = self.terminate.recv() => "SIGTERM",
-                _ = self.interrupt.recv() => "SIGINT",
-            };
+            let name = poll_fn(|cx| match self.terminate.poll_recv(cx) {
+                Poll::Ready(_) => Poll::Ready("SIGTERM"),
+                Poll::Pending => self.interrupt.poll_recv(cx).map(|_| "SIGINT"),
+            })
+            .await;
             let before = self.heard.replace(Instant::now());
             if before.is_none_or(|before| before.elapsed() >= ONE_WISH) {
                 return name;

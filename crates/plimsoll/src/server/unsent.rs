@@ -21,7 +21,7 @@ use pin_project_lite::pin_project;
 use plimsoll_stream::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::tls::ClientNames;
+use super::serve::ClientNames;
 
 /// The open work of a connection.
 #[derive(Default)]

@@ -112,7 +112,7 @@ impl TlsConfig {
         let config = |alpn: Alpn| {
             let builder = ClientConfig::builder_with_provider(provider())
                 .with_safe_default_protocol_versions()
-                .expect("the cipher suites of ring are for both versions");
+                .expect("the provider has cipher suites of both versions");
             let builder = match &trust {
                 Trust::Authorities(roots) => builder.with_root_certificates(Arc::clone(roots)),
                 Trust::Anybody => builder.dangerous().with_custom_certificate_verifier(Arc::new(Gullible)),

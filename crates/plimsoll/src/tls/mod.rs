@@ -1,6 +1,6 @@
 //! TLS: certificates from files, connections to backends, and listeners.
 //!
-//! rustls with ring is the implementation. It offers versions 1.2 and 1.3, and only cipher suites
+//! rustls is the implementation, with the cryptography of ring or AWS-LC. It offers versions 1.2 and 1.3, and only cipher suites
 //! with forward secrecy and authenticated encryption. So there is no list of ciphers to get wrong.
 //!
 //! - [`file`](mod@file): certificates and keys in PEM, with clear errors.
@@ -18,7 +18,8 @@ mod server;
 
 use std::sync::{Arc, LazyLock};
 
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::CryptoProvider;
+use rustls::server::ProducesTickets;
 
 pub use self::certificate::{Validity, names};
 pub(crate) use self::client::Alpn;
@@ -38,11 +39,41 @@ pub use rustls::pki_types::ServerName;
 
 /// The cryptography of every connection.
 ///
-/// Each configuration names it. A global default would clash with that of the program.
+/// Each configuration names it. A global default would clash with that of the program. That of the
+/// feature `tls-aws-lc` comes first, then that of `tls-ring`.
+///
+/// # Panics
+/// If neither feature is on, and the program has installed no default provider in rustls.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(ring::default_provider()));
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(chosen);
     Arc::clone(&PROVIDER)
+}
+
+#[cfg(feature = "tls-aws-lc")]
+fn chosen() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+#[cfg(all(feature = "tls-ring", not(feature = "tls-aws-lc")))]
+fn chosen() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+#[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
+fn chosen() -> Arc<CryptoProvider> {
+    let installed = CryptoProvider::get_default();
+    Arc::clone(installed.expect("a provider of rustls is installed, or the feature tls-ring or tls-aws-lc is on"))
+}
+
+/// A maker of session tickets; `None` where the provider has none.
+fn ticketer() -> Result<Option<Arc<dyn ProducesTickets>>, rustls::Error> {
+    #[cfg(feature = "tls-aws-lc")]
+    return rustls::crypto::aws_lc_rs::Ticketer::new().map(Some);
+    #[cfg(all(feature = "tls-ring", not(feature = "tls-aws-lc")))]
+    return rustls::crypto::ring::Ticketer::new().map(Some);
+    #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -6,8 +6,12 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version as HttpVersion};
 use http_body_util::Empty;
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http1;
+#[cfg(feature = "http2")]
+use hyper::client::conn::http2;
+#[cfg(feature = "http2")]
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_stream::Stream;
 use plimsoll_wire::orca;
@@ -65,6 +69,7 @@ async fn ask(stream: Stream, backend: &Backend, asked: Asked<'_>) -> Option<Resp
             backend.note_keep_alive(leaves_open(&response));
             Some(response)
         }
+        #[cfg(feature = "http2")]
         Version::Http2 => {
             form::http2(&mut request, backend, &asked.scheme, &mut false);
             let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.ok()?;

@@ -3,6 +3,7 @@
 //! Every check opens a connection of its own, so that it also finds out whether the backend still
 //! accepts one, and closes it. It is bounded by one timeout for the whole.
 
+#[cfg(all(feature = "grpc", feature = "http2"))]
 mod grpc;
 mod http;
 mod vigil;
@@ -15,15 +16,19 @@ use plimsoll_core::health::CheckOutcome;
 use plimsoll_core::{LoadReport, Rejection};
 use plimsoll_stream::Stream;
 use plimsoll_wire::headers::X_PLIMSOLL_PROBE_KEY;
-use plimsoll_wire::probe::ClientKey;
+#[cfg(feature = "probes")]
+pub(crate) use plimsoll_wire::probe::ClientKey;
 use plimsoll_wire::shed::Shed;
 
 pub(crate) use self::vigil::vigil;
 use super::backend::Backend;
-use super::config::{Check, ClusterConfig, Protocol, Version};
+use super::config::{Check, ClusterConfig, Version};
 use super::connect;
 use super::error::ConnectError;
-use crate::tls::Alpn;
+
+/// Without probes there are no keys.
+#[cfg(not(feature = "probes"))]
+pub(crate) type ClientKey = std::convert::Infallible;
 
 /// The result of a check, with the rest of its answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +58,13 @@ fn request_key(headers: &mut HeaderMap, request: Option<HeaderValue>) {
 
 /// The key in the answer to a check. A malformed one is none.
 fn key_in(headers: &HeaderMap) -> Option<ClientKey> {
-    ClientKey::read(headers).and_then(Result::ok)
+    #[cfg(feature = "probes")]
+    return ClientKey::read(headers).and_then(Result::ok);
+    #[cfg(not(feature = "probes"))]
+    {
+        let _ = headers;
+        None
+    }
 }
 
 /// Checks `backend` once, as `config` says, and requests a key for its probes with the value
@@ -91,6 +102,7 @@ pub(crate) async fn check(
                 };
                 http::check(stream, &backend, asked).await
             }
+            #[cfg(all(feature = "grpc", feature = "http2"))]
             Check::Grpc { service } => grpc::check(stream, &backend, config.scheme(), service, key_request).await,
         })
     })
@@ -100,19 +112,16 @@ pub(crate) async fn check(
 
 /// The protocol of a check: that of the cluster, as a backend may know no other.
 fn version(config: &ClusterConfig) -> Version {
-    match (&config.check, config.requests.protocol) {
-        (Check::Grpc { .. }, _) | (_, Protocol::Http2) => Version::Http2,
-        (_, Protocol::Auto | Protocol::Http1) => Version::Http1,
+    match &config.check {
+        #[cfg(all(feature = "grpc", feature = "http2"))]
+        Check::Grpc { .. } => Version::Http2,
+        _ => config.requests.protocol.version(false),
     }
 }
 
 /// A connection of the kind that a check needs, or requests where the check needs none.
 async fn connect(backend: &Backend, config: &ClusterConfig, limit: Duration) -> Result<Stream, ConnectError> {
-    let alpn = match version(config) {
-        Version::Http1 => Alpn::Http1,
-        Version::Http2 => Alpn::Http2,
-    };
-    connect::connect(backend, config, limit, alpn, None).await
+    connect::connect(backend, config, limit, version(config).alpn(), None).await
 }
 
 /// The output of `answer`, with `connection` driven meanwhile: here instead of on a task of its

@@ -36,6 +36,7 @@ use crate::client::backend::Backend;
 use crate::client::config::{ClusterConfig, RequestConfig};
 use crate::client::preemption::Preemption;
 use crate::discover::Endpoint;
+#[cfg(feature = "probes")]
 use crate::probe::{HandedKeys, ProbeKeys};
 
 /// Requests that a new cluster counts as made. With the default budget they allow ten retries.
@@ -159,6 +160,7 @@ struct Member {
     counts: BackendCounts,
     silence: Silence,
     /// The keys that it handed out.
+    #[cfg(feature = "probes")]
     probe_keys: HandedKeys,
     /// The log says that it hands out no key.
     is_keyless_told: bool,
@@ -194,6 +196,7 @@ pub(super) struct Machine {
     /// This client, as its probes call it.
     pub(super) identity: Identity,
     /// The keys of its probes, for all backends.
+    #[cfg(feature = "probes")]
     pub(super) probe_keys: ProbeKeys,
     /// Wakes the task that sends queries.
     driver: Arc<Notify>,
@@ -226,6 +229,7 @@ impl Machine {
             usual: Usual::default(),
             silence: Silence::default(),
             identity,
+            #[cfg(feature = "probes")]
             probe_keys: ProbeKeys::keyless(),
             driver,
         };
@@ -509,6 +513,7 @@ impl Machine {
                 backend,
                 counts,
                 silence: Silence::default(),
+                #[cfg(feature = "probes")]
                 probe_keys: HandedKeys::default(),
                 is_keyless_told: false,
             });
@@ -580,10 +585,12 @@ impl Machine {
     }
 
     /// The keys that a backend handed out.
+    #[cfg(feature = "probes")]
     pub(super) fn handed_keys(&self, id: BackendId) -> Option<&HandedKeys> {
         self.member(id).map(|member| &member.probe_keys)
     }
 
+    #[cfg(feature = "probes")]
     pub(super) fn handed_keys_mut(&mut self, id: BackendId) -> Option<&mut HandedKeys> {
         self.member_mut(id).map(|member| &mut member.probe_keys)
     }

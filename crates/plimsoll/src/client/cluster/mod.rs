@@ -16,7 +16,12 @@ mod membership;
 mod overrides;
 mod overview;
 mod preempt;
+#[cfg(feature = "probes")]
 mod probes;
+#[cfg(not(feature = "probes"))]
+#[path = "probes_off.rs"]
+mod probes;
+mod probes_view;
 mod silence_log;
 mod source_log;
 mod tally;
@@ -52,7 +57,7 @@ use self::machine::{Machine, News};
 pub use self::membership::Coordination;
 pub use self::overrides::{OverrideOutcome, OverrideView};
 pub use self::overview::{ClusterOverview, Transition};
-pub use self::probes::{ProbeDrops, ProbesView};
+pub use self::probes_view::{ProbeDrops, ProbesView};
 use self::silence_log::SilenceLog;
 pub use self::source_log::SourceFailure;
 pub use self::tally::{BackendCounts, ClusterCounts, HedgeCounts, Latencies};
@@ -70,6 +75,7 @@ use crate::discover::{Endpoint, Fixed};
 
 /// A handle to a cluster; clones are the same cluster.
 #[derive(Clone)]
+#[doc(alias("load balancing", "upstream"))]
 pub struct Cluster(pub(crate) Arc<Shared>);
 
 /// Shortest time between two log lines that this process cannot open connections. Else each request

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use plimsoll_core::probe::{Authenticity, Instance, Pace, Pacer, Query};
-use plimsoll_core::{BackendId, Balancer, Observe, ProbeCensus, ProbeCounts, Timestamp};
+use plimsoll_core::{BackendId, Balancer, Observe, Timestamp};
 use plimsoll_wire::probe::{ClientKey, Fault, Message, Seed};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use tokio::time::Instant;
 
+use super::Shared;
 use super::machine::Machine;
-use super::{Cluster, Shared};
+use super::probes_view::ProbeDrops;
 use crate::probe::{Incoming, KeysInUse, ProbeKeys, QuerySockets, random};
 
 /// The name of this client in probes.
@@ -38,36 +39,6 @@ fn instance(rng: &mut Pcg64Mcg) -> Instance {
         if let Some(instance) = Instance::new(rng.next_u64()) {
             return instance;
         }
-    }
-}
-
-/// Datagrams that the probers never saw.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProbeDrops {
-    /// No datagram of the protocol, or from an address that is no backend.
-    pub invalid: u64,
-    /// An answer with a wrong or missing MAC, or an unknown key.
-    pub unauthentic: u64,
-    /// Queries that the system did not take.
-    pub unsent: u64,
-}
-
-/// The probes of a cluster at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProbesView {
-    /// Probed backends by their path.
-    pub census: ProbeCensus,
-    /// Counts since probes were switched on.
-    pub counts: ProbeCounts,
-    /// Datagrams that were dropped.
-    pub drops: ProbeDrops,
-}
-
-impl Cluster {
-    /// The probes of the cluster; `None` while they are off.
-    #[must_use]
-    pub fn probes(&self) -> Option<ProbesView> {
-        self.0.machine.lock().probes()
     }
 }
 
@@ -143,11 +114,6 @@ impl Machine {
             );
         }
         queries
-    }
-
-    pub(super) fn probes(&self) -> Option<ProbesView> {
-        let counts = self.balancer.probe_counts()?;
-        Some(ProbesView { census: self.balancer.probe_census(), counts, drops: self.counts.probe_drops })
     }
 }
 
@@ -289,14 +255,6 @@ impl Fact {
             Self::Message((Message::Query(_), _)) => {}
             Self::Refused => balancer.on_query_refused(now, id, rng, observe),
         }
-    }
-}
-
-impl ProbeDrops {
-    fn add(&mut self, other: Self) {
-        self.invalid += other.invalid;
-        self.unauthentic += other.unauthentic;
-        self.unsent += other.unsent;
     }
 }
 

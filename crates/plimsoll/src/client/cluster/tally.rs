@@ -10,7 +10,7 @@ use http::StatusCode;
 use plimsoll_core::Criticality;
 use plimsoll_core::health::{Reason, State};
 
-use super::probes::ProbeDrops;
+use super::probes_view::ProbeDrops;
 use crate::client::attempt_end::Metric;
 use crate::client::failed_attempt::NoRetryReason;
 

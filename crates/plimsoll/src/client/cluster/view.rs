@@ -9,7 +9,7 @@ use super::follow::DiscoveryView;
 use super::localities::LocalityView;
 use super::machine::{BackendView, Machine};
 use super::overrides::OverrideView;
-use super::probes::ProbesView;
+use super::probes_view::ProbesView;
 use super::tally::ClusterCounts;
 
 /// Backends in a part. Requests wait for the lock while it is read, some ten microseconds.

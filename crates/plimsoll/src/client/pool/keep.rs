@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::alarm::Alarm;
 use super::{Pool, State, capped, is_single_use};
-use crate::client::config::{Protocol, Version};
+use crate::client::config::Version;
 use crate::client::http1::Connection;
 use crate::client::request_body::RequestBody;
 use crate::tls::TlsConfig;
@@ -87,15 +87,12 @@ impl<B: RequestBody> Pool<B> {
     fn follow_cluster(self: &Arc<Self>) {
         let config = self.cluster.config();
         let members = self.cluster.members();
-        let version = match config.requests.protocol {
-            Protocol::Http2 => Version::Http2,
-            Protocol::Auto | Protocol::Http1 => Version::Http1,
-        };
+        let version = config.requests.protocol.version(false);
         let mut state = self.state.lock();
         state.config = capped(config.pool, self.cap);
         state.scheme = config.scheme();
         state.is_single_use = is_single_use(&config);
-        let outdated = state.open_by(config.tls.as_ref());
+        let outdated = state.open_by(config.tls());
         let is_renewed = outdated.is_some();
         // A single-use pool keeps no spare connection: the next request's client is not known yet.
         let min_connections = state.config.min_connections;
@@ -109,7 +106,7 @@ impl<B: RequestBody> Pool<B> {
             renamed.extend(idle.into_iter().map(|connection| (id, connection)));
             let Some(slot) = state.slot(id, &self.cluster) else { continue };
             if is_new || is_renewed {
-                let first_http2 = version == Version::Http2 && min_connections > 0;
+                let first_http2 = version != Version::Http1 && min_connections > 0;
                 if first_http2 && slot.http2.wait_for_opening(None) {
                     to_open.push(id);
                 } else if version == Version::Http1 {

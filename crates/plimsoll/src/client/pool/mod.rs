@@ -11,43 +11,48 @@
 //! waits for it.
 
 mod alarm;
+#[cfg(feature = "http2")]
 mod greeting;
 mod http1;
+#[cfg(feature = "http2")]
 mod http2;
+#[cfg(not(feature = "http2"))]
+#[path = "http2_off.rs"]
+mod http2;
+#[cfg(feature = "http2")]
 mod interim;
 mod keep;
 mod open;
+#[cfg(feature = "http2")]
+mod open_http2;
+#[cfg(feature = "http2")]
+mod send_http2;
+#[cfg(feature = "http2")]
 mod silence;
+#[cfg(feature = "http2")]
 mod windows;
 
 use std::num::NonZeroUsize;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::uri::Scheme;
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
 use parking_lot::Mutex;
 use plimsoll_core::{BackendId, Timestamp};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 use self::alarm::Alarm;
 use self::http1::{Http1, ReturnOutcome};
 use self::http2::Http2;
+#[cfg(feature = "http2")]
+pub(crate) use self::send_http2::Sending;
 use super::attempt::Streams;
 use super::backend::Backend;
 use super::cluster::Shared;
-use super::config::{ClusterConfig, PoolConfig, Version};
-use super::error::ConnectError;
-use super::form;
+use super::config::{ClusterConfig, PoolConfig};
 use super::http1::{Connection, Connections, Lease};
-use super::outgoing::Outgoing;
-use super::replay::Copy;
 use super::request_body::RequestBody;
-use super::stream_id::{ConnectionId, StreamId};
+use super::stream_id::StreamId;
 use crate::tls::TlsConfig;
 
 /// The connections of one client.
@@ -99,28 +104,13 @@ pub(crate) enum Http1Checkout {
     Gone,
 }
 
-/// The result of sending an HTTP/2 request.
-#[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
-pub(crate) enum Sending<F, B> {
-    /// On a connection; with its body, to follow its progress, and a copy if it may be sent again.
-    /// The answer is boxed, as it may hold the request once more.
-    Sent(Pin<Box<F>>, StreamId, Arc<Backend>, Outgoing<B>, Option<Copy<B>>),
-    /// Somebody opens a connection; wait for it, then try again.
-    Wait(Arc<Backend>, oneshot::Receiver<Result<(), ConnectError>>),
-    /// The backend is no member any more.
-    Gone,
-}
-
-/// The output of hyper's future.
-type Answer<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
-
 impl<B: RequestBody> Pool<B> {
     pub(crate) fn new(cluster: Arc<Shared>, cap: Option<NonZeroUsize>) -> Arc<Self> {
         let config = cluster.config();
         let state = State {
             slots: Vec::new(),
             scheme: config.scheme(),
-            tls: config.tls.clone(),
+            tls: config.tls().cloned(),
             is_single_use: is_single_use(&config),
             config: capped(config.pool, cap),
             serial: 0,
@@ -165,45 +155,6 @@ impl<B: RequestBody> Pool<B> {
         match taken {
             Some(connection) => Http1Checkout::Ready(Lease::new(self.clone(), id, connection), backend),
             None => Http1Checkout::Open(backend),
-        }
-    }
-
-    /// Puts `request` on an HTTP/2 connection to `id` if one has room, and leaves an empty one in its place.
-    pub(crate) fn send_http2(
-        self: &Arc<Self>,
-        id: BackendId,
-        request: &mut Request<Outgoing<B>>,
-        lent_host: &mut bool,
-    ) -> Sending<impl Future<Output = Answer<Outgoing<B>>> + use<B>, B> {
-        // Dropped after the lock is released.
-        let outdated;
-        let mut state = self.state.lock();
-        outdated = state.refresh(id, &self.cluster);
-        self.count_closed(id, outdated.len());
-        let (max_streams, scheme) = (state.config.max_streams.get(), state.scheme.clone());
-        let Some(slot) = state.slot(id, &self.cluster) else {
-            return Sending::Gone;
-        };
-        let backend = slot.backend.clone();
-        match slot.http2.with_room(max_streams) {
-            Some((key, serial)) => {
-                form::http2(request, &backend, &scheme, lent_host);
-                let copy = Copy::of(request, slot.http2.was_idle(key));
-                let body = request.body_mut().share();
-                let request = std::mem::replace(request, Request::new(Outgoing::empty()));
-                let heard = slot.http2.heard(key);
-                let answer = Box::pin(slot.http2.send(key, request));
-                let stream = StreamId { connection: ConnectionId { backend: id, key, serial }, heard };
-                Sending::Sent(answer, stream, backend, body, copy)
-            }
-            None => {
-                let (opened, receiver) = oneshot::channel();
-                if slot.http2.wait_for_opening(Some(opened)) {
-                    drop(state);
-                    self.open_in_background(id, Version::Http2);
-                }
-                Sending::Wait(backend, receiver)
-            }
         }
     }
 

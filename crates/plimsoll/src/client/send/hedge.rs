@@ -201,6 +201,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
     ) -> AttemptResult {
         match self.version {
             Version::Http1 => self.over_http1(limit, id, picked_at, request).await,
+            #[cfg(feature = "http2")]
             Version::Http2 => self.over_http2(limit, id, picked_at, request).await,
         }
     }

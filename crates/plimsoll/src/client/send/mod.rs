@@ -11,6 +11,7 @@ mod batch;
 mod golden;
 mod hedge;
 mod http1;
+#[cfg(feature = "http2")]
 mod http2;
 mod overdue;
 
@@ -33,7 +34,7 @@ use super::batch::Place;
 use super::body::{ResponseBody, Source};
 use super::classify;
 use super::cluster::{Denial, Found, Kind, NoTurn, Retry, Shared};
-use super::config::{Protocol, RequestConfig, Version};
+use super::config::{RequestConfig, Version};
 use super::error::{ConnectError, Error};
 use super::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
 use super::informational::Informational;
@@ -174,7 +175,7 @@ pub(super) fn send<B: RequestBody>(
         let mut call = Call {
             pool,
             is_grpc,
-            version: version(requests.protocol, is_grpc),
+            version: requests.protocol.version(is_grpc),
             requests,
             timeout,
             limit,
@@ -218,15 +219,6 @@ fn not_sent(cluster: &Shared, error: Error) -> Error {
     error
 }
 
-/// Which HTTP a request is sent by.
-fn version(protocol: Protocol, is_grpc: bool) -> Version {
-    match protocol {
-        Protocol::Http2 => Version::Http2,
-        Protocol::Auto if is_grpc => Version::Http2,
-        Protocol::Auto | Protocol::Http1 => Version::Http1,
-    }
-}
-
 impl<B: RequestBody> Call<'_, B> {
     /// Goes from backend to backend until one has served the request; `turn` is the first step.
     async fn run(
@@ -260,6 +252,7 @@ impl<B: RequestBody> Call<'_, B> {
                     Box::pin(self.hedged(limit.as_mut(), id, picked_at, request)).await
                 }
                 Version::Http1 => self.over_http1(limit.as_mut(), id, picked_at, request).await,
+                #[cfg(feature = "http2")]
                 // Boxed, because hyper's part would make the future of every HTTP/1 request twice as large.
                 Version::Http2 => Box::pin(self.over_http2(limit.as_mut(), id, picked_at, request)).await,
             };

@@ -88,6 +88,7 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
+    #[cfg(feature = "http2")]
     /// The same of a request that hyper has: `copy` is it again.
     #[cold]
     pub(super) fn replace_http2(

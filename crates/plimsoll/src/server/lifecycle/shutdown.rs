@@ -6,9 +6,9 @@
 
 use tokio::time::Instant;
 
-use super::super::serve::CLOSE_GRACE;
-use super::{DrainConfig, DrainEnd, Lifecycle, Phase};
+use super::{CLOSE_GRACE, DrainConfig, DrainEnd, Lifecycle, Phase};
 use crate::clock;
+use crate::first::first;
 
 impl Lifecycle {
     /// Completes when the server has served as a lame duck and may close its listener.
@@ -78,10 +78,7 @@ impl Lifecycle {
             lifecycle.note_awaited();
             lifecycle.reached(Phase::LameDuck).await;
             let until = clock::after(Instant::now(), config.drain) + CLOSE_GRACE;
-            tokio::select! {
-                () = lifecycle.cut_short() => {}
-                () = tokio::time::sleep_until(until) => {}
-            }
+            first(lifecycle.cut_short(), tokio::time::sleep_until(until)).await;
         }
     }
 }

@@ -174,18 +174,31 @@ async fn a_server_that_was_ready_in_time_logs_nothing() {
     assert_eq!(log.count(NEVER_READY), 0, "{log:?}");
 }
 
+/// Two signals; the second at `again_at`, or never.
+struct Twice {
+    origin: Instant,
+    is_first: bool,
+    again_at: Option<u64>,
+}
+
+impl Signals for Twice {
+    async fn next(&mut self) -> Option<&'static str> {
+        if std::mem::take(&mut self.is_first) {
+            return Some("SIGTERM");
+        }
+        match self.again_at.take() {
+            Some(millis) => at(self.origin, millis).await,
+            None => std::future::pending().await,
+        }
+        Some("SIGTERM")
+    }
+}
+
 /// A signal to a lifecycle, and another at `again_at` if that is some; returns the log.
 async fn signalled(lifecycle: &Lifecycle, again_at: Option<u64>) -> Log {
     let (log, guard) = Log::capture();
     let origin = Instant::now();
-    let second = stream::once(async {
-        match again_at {
-            Some(millis) => at(origin, millis).await,
-            None => std::future::pending().await,
-        }
-        "SIGTERM"
-    });
-    let signals = stream::iter(["SIGTERM"]).chain(second);
+    let signals = Twice { origin, is_first: true, again_at };
     let _ = tokio::time::timeout(Duration::from_secs(600), lifecycle.obey(signals)).await;
     drop(guard);
     log

@@ -18,14 +18,13 @@ mod by_host;
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::crypto::ring::Ticketer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 
 pub use self::acceptor::{Accepted, Acceptor, ClientNames, HandshakeFailure, chain};
 use self::by_host::ByHost;
-use super::{Identity, provider};
+use super::{Identity, provider, ticketer};
 
 /// The protocols offered, the preferred one first. A client that names others only is refused (RFC
 /// 7301, 3.2); old tools name HTTP/1.0 alone.
@@ -85,7 +84,7 @@ impl ServerTls {
         };
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
-            .expect("the cipher suites of ring are for both versions");
+            .expect("the provider has cipher suites of both versions");
         let verifier =
             |roots: &Arc<RootCertStore>| WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider());
         let built = "a file of authorities holds one at least, and no list of revocations is given";
@@ -98,8 +97,10 @@ impl ServerTls {
             builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(ByHost::new(identities)));
         rustls.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
         if let ClientAuth::None = client_auth {
-            match Ticketer::new() {
-                Ok(ticketer) => rustls.ticketer = ticketer,
+            match ticketer() {
+                Ok(Some(ticketer)) => rustls.ticketer = ticketer,
+                // Sessions are kept in memory instead.
+                Ok(None) => {}
                 // Without randomness no handshake will work either, and each says so.
                 Err(error) => tracing::warn!(%error, "no tickets to resume TLS sessions"),
             }
