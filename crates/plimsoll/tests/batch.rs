@@ -12,7 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
-use plimsoll::client::{Batch, Client, Cluster, Error, FailedAttempt, NextStep, NoRetryReason, Protocol, Terms};
+use plimsoll::client::{
+    Batch, Client, Cluster, Error, FailedAttempt, NextStep, NoRetryReason, Protocol, RequestOptions,
+};
 use plimsoll::discover::Fixed;
 use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::{Criticality, LoadReport, Rejection};
@@ -28,8 +30,8 @@ fn config(max_active: u32) -> BatchConfig {
     BatchConfig { max_active: NonZeroU32::new(max_active).unwrap(), ..BatchConfig::default() }
 }
 
-fn terms(batch: &Batch) -> Terms {
-    Terms::default().through(batch.clone())
+fn options(batch: &Batch) -> RequestOptions {
+    RequestOptions::default().with_batch(batch.clone())
 }
 
 fn queued(batch: &Batch) -> usize {
@@ -113,10 +115,10 @@ async fn one_that_fails_among_others(cluster: &Cluster) -> (Result<StatusCode, E
     let batch = Batch::new(BatchConfig { queue_timeout: Duration::from_secs(30), ..config(16) });
     let client = Client::new(cluster);
     let bad = {
-        let (client, terms) = (client.clone(), terms(&batch));
+        let (client, options) = (client.clone(), options(&batch));
         tokio::spawn(async move {
             let mut told = Vec::new();
-            let sent = client.send_telling(get("/bad"), terms, &mut told).await;
+            let sent = client.send_telling(get("/bad"), options, &mut told).await;
             (sent.map(|response| response.status()), told)
         })
     };
@@ -124,8 +126,8 @@ async fn one_that_fails_among_others(cluster: &Cluster) -> (Result<StatusCode, E
     while !bad.is_finished() {
         let mut requests = JoinSet::new();
         for _ in 0..32 {
-            let (client, terms) = (client.clone(), terms(&batch));
-            requests.spawn(async move { client.send_with(get("/"), terms).await.unwrap().status() });
+            let (client, options) = (client.clone(), options(&batch));
+            requests.spawn(async move { client.send_with(get("/"), options).await.unwrap().status() });
         }
         assert!(requests.join_all().await.iter().all(|status| *status == StatusCode::OK));
     }
@@ -163,7 +165,7 @@ async fn a_sender_in_a_hurry_costs_others_no_credit() {
         if let Some(said) = said {
             request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", said.parse().unwrap());
         }
-        let sent = Client::new(&cluster).send_with(request, terms(&batch)).await;
+        let sent = Client::new(&cluster).send_with(request, options(&batch)).await;
         assert!(matches!(sent, Err(Error::Timeout { .. })), "{sent:?}");
         assert_eq!(batch.view().counts.rejected, rejected, "{timeout} ms, and its sender waits for {said:?}");
     }
@@ -180,9 +182,9 @@ async fn all_of_many_times_what_backends_take_is_served_over_few_connections() {
         let client = Client::capped(&cluster, NonZeroUsize::new(8).unwrap());
         let mut requests = JoinSet::new();
         for _ in 0..400 {
-            let (client, terms) = (client.clone(), terms(&batch));
+            let (client, options) = (client.clone(), options(&batch));
             requests.spawn(async move {
-                let response = client.send_with(post(b"something"), terms).await.unwrap();
+                let response = client.send_with(post(b"something"), options).await.unwrap();
                 (response.status(), response.into_body().collect().await.unwrap().to_bytes())
             });
         }
@@ -225,8 +227,8 @@ async fn who_goes_away_while_it_waits_leaves_the_queue() {
     let batch = Batch::new(config(1));
     let client = Client::new(&cluster);
     let send = || {
-        let (client, terms) = (client.clone(), terms(&batch));
-        tokio::spawn(async move { client.send_with(post(b""), terms).await.unwrap().status() })
+        let (client, options) = (client.clone(), options(&batch));
+        tokio::spawn(async move { client.send_with(post(b""), options).await.unwrap().status() })
     };
     let first = send();
     until(|| server.requests() == 1).await;
@@ -246,8 +248,8 @@ async fn the_less_critical_goes_when_the_queue_is_full_and_is_told_when_to_come_
     let batch = Batch::new(BatchConfig { max_queue: 1, ..config(1) });
     let client = Client::new(&cluster);
     let send = |criticality| {
-        let (client, terms) = (client.clone(), terms(&batch).with_criticality(criticality));
-        tokio::spawn(async move { client.send_with(post(b""), terms).await })
+        let (client, options) = (client.clone(), options(&batch).with_criticality(criticality));
+        tokio::spawn(async move { client.send_with(post(b""), options).await })
     };
     let first = send(Criticality::Sheddable);
     until(|| server.requests() == 1).await;
@@ -279,7 +281,7 @@ async fn one_that_waited_long_enough_is_told_why_nobody_took_it() {
         let cluster = running(plain_config(), &[&server]).await;
         let batch = Batch::new(BatchConfig { queue_timeout: Duration::from_millis(300), ..config(4) });
         let mut told: Vec<FailedAttempt> = Vec::new();
-        let sent = Client::new(&cluster).send_telling(post(b"x"), terms(&batch), &mut told).await;
+        let sent = Client::new(&cluster).send_telling(post(b"x"), options(&batch), &mut told).await;
         let Err(Error::TurnedAway { reason: why, waited, attempts, .. }) = sent else { panic!("{sent:?}") };
         assert_eq!((why, attempts as usize), (expected, server.requests()));
         assert!(waited >= Duration::from_millis(300));
@@ -299,7 +301,7 @@ async fn what_cannot_be_sent_again_is_answered_with_what_the_backend_said() {
     let client = Client::new(&cluster);
     let long = Request::post("/").body(Full::new(Bytes::from(vec![b'x'; 200_000]))).unwrap();
     let mut told = Vec::new();
-    let response = client.send_telling(long, terms(&batch), &mut told).await.unwrap();
+    let response = client.send_telling(long, options(&batch), &mut told).await.unwrap();
     let said = Shed::read(response.status(), response.headers()).unwrap();
     assert_eq!(said.reason, Some(Rejection::Overloaded));
     assert_eq!(told[0].next, NextStep::GaveUp(NoRetryReason::BodyIsGone));
@@ -310,7 +312,7 @@ async fn what_cannot_be_sent_again_is_answered_with_what_the_backend_said() {
     let quota = Server::start(Speaks::Http1, |_| shed(Rejection::Quota)).await;
     let cluster = running(plain_config(), &[&quota]).await;
     let batch = Batch::new(config(4));
-    let response = Client::new(&cluster).send_with(post(b""), terms(&batch)).await.unwrap();
+    let response = Client::new(&cluster).send_with(post(b""), options(&batch)).await.unwrap();
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     response.into_body().collect().await.unwrap();
     assert_eq!((quota.requests(), batch.view().counts.rejected), (1, 0));
@@ -329,7 +331,7 @@ async fn what_a_backend_may_have_done_comes_back_only_if_it_is_idempotent() {
         let cluster = running(plain_config(), &[&server]).await;
         let batch = Batch::new(config(4));
         let request = Request::builder().method(&method).uri("/").body(Full::new(Bytes::from_static(b"x"))).unwrap();
-        let response = Client::new(&cluster).send_with(request, terms(&batch)).await.unwrap();
+        let response = Client::new(&cluster).send_with(request, options(&batch)).await.unwrap();
         assert_eq!(response.status() == StatusCode::OK, answers, "{method}");
         assert_eq!(batch.view().counts.rejected, 1, "either way it was turned away");
     }
@@ -342,8 +344,8 @@ async fn with_no_backend_there_it_waits_until_there_is_one() {
     let batch = Batch::new(config(4));
     let client = Client::new(&cluster);
     let sent = {
-        let (client, terms) = (client.clone(), terms(&batch));
-        tokio::spawn(async move { client.send_with(post(b""), terms).await.unwrap().status() })
+        let (client, options) = (client.clone(), options(&batch));
+        tokio::spawn(async move { client.send_with(post(b""), options).await.unwrap().status() })
     };
     until(|| batch.view().counts.rejected >= 2).await;
     let server = Server::plain().await;
@@ -367,9 +369,9 @@ async fn credit_falls_where_backends_report_more_load_than_the_target() {
         let client = Client::new(&cluster);
         let mut requests = JoinSet::new();
         for _ in 0..300 {
-            let (client, terms) = (client.clone(), terms(&batch));
+            let (client, options) = (client.clone(), options(&batch));
             requests.spawn(async move {
-                let response = client.send_with(post(b""), terms).await.unwrap();
+                let response = client.send_with(post(b""), options).await.unwrap();
                 response.into_body().collect().await.unwrap();
             });
         }
@@ -394,7 +396,7 @@ async fn a_further_attempt_says_how_much_time_is_left_and_not_which_it_is() {
     let batch = Batch::new(config(4));
     let mut request = post(b"x");
     request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "10000".parse().unwrap());
-    assert_eq!(Client::new(&cluster).send_with(request, terms(&batch)).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(Client::new(&cluster).send_with(request, options(&batch)).await.unwrap().status(), StatusCode::OK);
     let seen = seen.lock().unwrap();
     assert!(seen.iter().all(|headers| !headers.contains_key("x-envoy-attempt-count")));
     let left: Vec<u64> = seen

@@ -15,7 +15,7 @@ use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{
-    Client, Cluster, ClusterConfig, ClusterCounts, Error, LoadReports, Protocol, ReportFormat, Terms,
+    Client, Cluster, ClusterConfig, ClusterCounts, Error, LoadReports, Protocol, ReportFormat, RequestOptions,
 };
 use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::health::{Reason, State};
@@ -277,7 +277,7 @@ async fn a_request_whose_own_time_ends_in_the_queue_is_out_of_time() {
     assert!(matches!(error, Error::Timeout { after, address: None, attempts: 0 } if after == time), "{error:?}");
     assert_eq!((cluster.counts().saturated, cluster.waiting()), (0, 0));
 
-    let error = client.send_with(get("/"), Terms::default().within(time)).await.unwrap_err();
+    let error = client.send_with(get("/"), RequestOptions::default().with_timeout(time)).await.unwrap_err();
     assert!(matches!(error, Error::Saturated { waited } if waited >= time), "{error:?}");
     assert_eq!((cluster.counts().saturated, server.requests()), (1, 1));
 }
@@ -335,21 +335,21 @@ async fn a_request_tells_its_backend_how_critical_its_terms_make_it() {
     .await;
     let cluster = running(plain_config(), &[&server]).await;
     let client = Plain::new(&cluster);
-    let heard = async |headers: &[(&'static str, &str)], terms: Terms| {
+    let heard = async |headers: &[(&'static str, &str)], options: RequestOptions| {
         let mut request = get("/");
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
-        let response = client.send_with(request, terms).await.unwrap();
+        let response = client.send_with(request, options).await.unwrap();
         ["criticality", "baggage"]
             .map(|name| response.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned())
             .join(" ")
     };
-    let sheddable = || Terms::default().with_criticality(Criticality::Sheddable);
-    let mut taken_as = Terms::default();
+    let sheddable = || RequestOptions::default().with_criticality(Criticality::Sheddable);
+    let mut taken_as = RequestOptions::default();
     taken_as.metadata = Some(Metadata { criticality: Some(Criticality::Sheddable), ..Metadata::default() });
     let claims = [("x-criticality", "critical-plus"), ("baggage", "user=7,criticality=critical-plus")];
-    assert_eq!(heard(&[], Terms::default()).await, "- -");
+    assert_eq!(heard(&[], RequestOptions::default()).await, "- -");
     assert_eq!(heard(&[], sheddable()).await, "sheddable -");
     assert_eq!(heard(&claims, sheddable()).await, "sheddable user=7,criticality=sheddable");
     assert_eq!(heard(&[], taken_as.clone()).await, "- -");
@@ -418,8 +418,8 @@ async fn a_shared_connection_that_leads_nowhere_any_more_is_replaced_and_one_tha
     ok(&client).await;
     let opened = relay.opened();
     let ends_late = async |path: &str, seconds| {
-        let terms = Terms::default().within(Duration::from_secs(seconds));
-        let error = client.send_with(get(path), terms).await.unwrap_err();
+        let options = RequestOptions::default().with_timeout(Duration::from_secs(seconds));
+        let error = client.send_with(get(path), options).await.unwrap_err();
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
     };
     let answered_meanwhile = async {
@@ -581,7 +581,7 @@ async fn a_late_head_and_a_stalled_body_are_errors_that_name_the_limit() {
     config.requests.body_idle_timeout = limit;
     let cluster = running(config, &[&server]).await;
     let client = Plain::new(&cluster);
-    let error = client.send_with(get("/late"), Terms::default().within(limit)).await.unwrap_err();
+    let error = client.send_with(get("/late"), RequestOptions::default().with_timeout(limit)).await.unwrap_err();
     assert!(matches!(error, Error::Timeout { after, attempts: 1, .. } if after == limit), "{error}");
 
     // One that has no length may have nothing to say.
@@ -610,16 +610,16 @@ async fn a_stream_may_be_silent_for_as_long_as_its_terms_say_and_its_backend_is_
     config.requests.body_idle_timeout = Duration::from_millis(30);
     let cluster = running(config, &[&server]).await;
     let client = Plain::new(&cluster);
-    let watch = async |terms: Terms| {
+    let watch = async |options: RequestOptions| {
         let mut request = get("/");
         request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
-        client.send_with(request, terms).await.unwrap().into_body()
+        client.send_with(request, options).await.unwrap().into_body()
     };
 
-    let mut patient = watch(Terms::default().with_body_idle_timeout(Duration::MAX)).await;
+    let mut patient = watch(RequestOptions::default().with_body_idle_timeout(Duration::MAX)).await;
     let mut first = patient.frame();
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(first.poll_unpin(cx).is_pending())).await);
-    let error = watch(Terms::default()).await.frame().await.unwrap().unwrap_err();
+    let error = watch(RequestOptions::default()).await.frame().await.unwrap().unwrap_err();
     assert!(matches!(error, Error::BodyIdle { after } if after == Duration::from_millis(30)), "{error}");
     frames.send(Bytes::from_static(b"news")).unwrap();
     assert_eq!(first.await.unwrap().unwrap().into_data().unwrap(), "news");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll::client::{Client, Cluster, ClusterConfig, Error, Localities, LocalityView, Terms};
+use plimsoll::client::{Client, Cluster, ClusterConfig, Error, Localities, LocalityView, RequestOptions};
 use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::health::State;
 use plimsoll_core::spill::SpillConfig;
@@ -89,10 +89,10 @@ async fn what_nobody_has_room_for_is_shed_and_counted_and_nothing_is_held_back_f
     let config = ClusterConfig { throttle: ThrottlePolicy::default(), ..config() };
     let cluster = located(config, &[(&near, "near"), (&far, "far")]).await;
     let client = Plain::new(&cluster);
-    let terms = || Terms::default().with_criticality(Criticality::Sheddable);
+    let options = || RequestOptions::default().with_criticality(Criticality::Sheddable);
     let error = async {
         loop {
-            match client.send_with(get("/"), terms()).await {
+            match client.send_with(get("/"), options()).await {
                 Ok(response) => drop(response.into_body().collect().await.unwrap()),
                 Err(error) => break error,
             }

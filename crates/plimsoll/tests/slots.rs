@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
-use plimsoll::client::{Client, Cluster, Error, Protocol, ResponseBody, Terms, Upgraded};
+use plimsoll::client::{Client, Cluster, Error, Protocol, RequestOptions, ResponseBody, Upgraded};
 use plimsoll_core::slots::Holder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -26,9 +26,9 @@ const NEVER: Duration = Duration::from_secs(15);
 
 const PROTOCOLS: [(Protocol, Speaks); 2] = [(Protocol::Http1, Speaks::Http1), (Protocol::Http2, Speaks::Http2(100))];
 
-fn client_number(number: u64) -> Terms {
+fn client_number(number: u64) -> RequestOptions {
     // Both counters and the line of a holder are given by different bits of its hash.
-    Terms::default().on_behalf_of(Holder::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    RequestOptions::default().on_behalf_of(Holder::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
 
 async fn cluster(protocol: Protocol, slots: u32, server: &Server) -> Cluster {
@@ -41,7 +41,7 @@ async fn cluster(protocol: Protocol, slots: u32, server: &Server) -> Cluster {
 
 fn send(
     client: &Client<Body>,
-    client_number: Terms,
+    client_number: RequestOptions,
     request: Request<Body>,
 ) -> JoinHandle<Result<Response<ResponseBody>, Error>> {
     let client = client.clone();

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use plimsoll::client::{
-    AttemptSpan, AttemptStart, AttemptSummary, Client, Cluster, ClusterConfig, Error, Protocol, Terms, Tracer,
+    AttemptSpan, AttemptStart, AttemptSummary, Client, Cluster, ClusterConfig, Error, Protocol, RequestOptions, Tracer,
 };
 use plimsoll::server::{Lifecycle, ServerLayer};
 use tower::{Layer as _, ServiceExt as _};
@@ -205,8 +205,8 @@ async fn each_backend_gets_the_span_of_its_own_attempt() {
             let tracer = Numbers::default();
             heads.iter().for_each(|head| head.lock().unwrap().clear());
             let request = Request::builder().method(Method::GET).uri("/").body(Full::<Bytes>::default()).unwrap();
-            let terms = Terms::default().traced_by(Arc::new(tracer.clone()));
-            client.send_with(request, terms).await.unwrap().into_body().collect().await.unwrap();
+            let options = RequestOptions::default().with_tracer(Arc::new(tracer.clone()));
+            client.send_with(request, options).await.unwrap().into_body().collect().await.unwrap();
             let count = tracer.0.lock().unwrap().len();
             until(|| tracer.0.lock().unwrap().iter().all(|(_, end)| end.is_some())).await;
             let ends: Vec<_> = tracer.0.lock().unwrap().iter().map(|(n, end)| (*n, end.unwrap().end)).collect();
@@ -228,8 +228,8 @@ async fn caller_that_leaves_ends_the_span_of_its_attempt() {
     let server = Server::start(Speaks::Http1, |_| Box::pin(std::future::pending())).await;
     let client = Client::new(&running(plain_config(), &[&server]).await);
     let tracer = Numbers::default();
-    let terms = Terms::default().traced_by(Arc::new(tracer.clone()));
-    let sent = tokio::spawn(async move { client.send_with(get("/"), terms).await.map(drop) });
+    let options = RequestOptions::default().with_tracer(Arc::new(tracer.clone()));
+    let sent = tokio::spawn(async move { client.send_with(get("/"), options).await.map(drop) });
     until(|| server.requests() == 1).await;
     sent.abort();
     until(|| tracer.0.lock().unwrap().iter().all(|(_, end)| end.is_some())).await;

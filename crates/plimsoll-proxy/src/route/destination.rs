@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
-use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms, Tracer};
+use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, RequestOptions, Tracer};
 use plimsoll::server::Customer;
 use plimsoll::server::admission::{Assessment, Facts, Permit};
 use plimsoll_core::pick::HashKey;
@@ -289,11 +289,11 @@ impl Target {
         tracer: Option<Arc<dyn Tracer>>,
         failed: &'a mut Vec<FailedAttempt>,
     ) -> impl Future<Output = Result<Response<client::ResponseBody>, client::Error>> + Send + 'a {
-        let mut terms = Terms::default();
-        (terms.timeout, terms.informational, terms.metadata) = (self.request_timeout, informational, metadata);
-        terms.batch.clone_from(&self.batch);
-        (terms.client, terms.key, terms.tracer) = (client, key, tracer);
-        self.client.send_telling(request, terms, failed)
+        let mut options = RequestOptions::default();
+        (options.timeout, options.informational, options.metadata) = (self.request_timeout, informational, metadata);
+        options.batch.clone_from(&self.batch);
+        (options.client, options.key, options.tracer) = (client, key, tracer);
+        self.client.send_telling(request, options, failed)
     }
 }
 

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use plimsoll::client::{self, Client, ClientAddress, Terms};
+use plimsoll::client::{self, Client, ClientAddress, RequestOptions};
 use plimsoll_core::Criticality;
 use plimsoll_core::pick::HashKey;
 use plimsoll_core::slots::Holder;
@@ -112,9 +112,9 @@ impl Mirror {
         head.headers_mut().insert(X_PLIMSOLL_MIRROR, HeaderValue::from_static("1"));
         // The copy has its whole body at once.
         head.headers_mut().remove(http::header::EXPECT);
-        let mut terms = Terms::default().with_criticality(Criticality::Sheddable);
-        (terms.timeout, (terms.client, terms.key)) = (self.timeout, client);
-        let send = Send { client: self.client.clone(), head, terms, slot };
+        let mut options = RequestOptions::default().with_criticality(Criticality::Sheddable);
+        (options.timeout, (options.client, options.key)) = (self.timeout, client);
+        let send = Send { client: self.client.clone(), head, options, slot };
         if request.body().is_end_stream() {
             send.spawn(Bytes::new());
             return;
@@ -131,17 +131,17 @@ impl Mirror {
 struct Send {
     client: Client<RequestBody>,
     head: Request<()>,
-    terms: Terms,
+    options: RequestOptions,
     slot: Slot,
 }
 
 impl Send {
     fn spawn(self, body: Bytes) {
-        let Self { client, head, terms, slot } = self;
+        let Self { client, head, options, slot } = self;
         let body = if body.is_empty() { RequestBody::empty() } else { RequestBody::whole(body) };
         let request = head.map(|()| body);
         tokio::spawn(async move {
-            match client.send_with(request, terms).await {
+            match client.send_with(request, options).await {
                 Ok(response) => {
                     discard(response.into_body()).await;
                     slot.end(Fate::Answered);

@@ -28,7 +28,7 @@ use crate::clock::Clock;
 /// A gate for batch work: admits many requests, and keeps few at backends. Clones are the same
 /// gate.
 ///
-/// Requests pass through it by [`Terms::batch`](super::Terms::batch).
+/// Requests pass through it by [`RequestOptions::with_batch`](super::RequestOptions::with_batch).
 #[derive(Clone)]
 #[doc(alias = "background work")]
 pub struct Batch(Arc<Inner>);

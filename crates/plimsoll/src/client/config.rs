@@ -38,7 +38,7 @@ pub struct ClusterConfig {
     /// Requests in flight of one client at all backends together; `None`, the default: no limit.
     ///
     /// Further ones wait for the client's own to end, at most [`RequestConfig::queue_timeout`], and
-    /// those of other clients pass by. [`Terms::on_behalf_of`](super::Terms::on_behalf_of) names the
+    /// those of other clients pass by. [`RequestOptions::on_behalf_of`](super::RequestOptions::on_behalf_of) names the
     /// client; requests that name none are one client together.
     #[doc(alias = "bulkhead")]
     pub max_active_requests_per_client: Option<NonZeroU32>,

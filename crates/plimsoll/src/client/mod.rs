@@ -59,10 +59,10 @@ mod preemption;
 mod refused;
 mod replay;
 mod request_body;
+mod request_options;
 mod send;
 mod service;
 mod stream_id;
-mod terms;
 mod timer;
 mod trace;
 mod upgraded;
@@ -99,8 +99,8 @@ pub use self::localities::{BadLocalities, Localities};
 use self::pool::Pool;
 pub use self::refused::Refused;
 pub use self::request_body::RequestBody;
+pub use self::request_options::{Idempotent, RequestOptions};
 pub use self::service::ServiceBody;
-pub use self::terms::{Idempotent, Terms};
 pub use self::trace::{AttemptSpan, AttemptStart, AttemptSummary, Tracer};
 pub use self::upgraded::Upgraded;
 pub use plimsoll_wire::orca::UtilizationMetric;
@@ -169,10 +169,10 @@ impl<B: RequestBody> Client<B> {
     ///
     /// See [`Error`]; [`Error::nothing_sent`] tells whether the request is known not to have been seen.
     pub fn send(&self, request: Request<B>) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
-        send::send(&self.inner.pool, request, Terms::default(), None)
+        send::send(&self.inner.pool, request, RequestOptions::default(), None)
     }
 
-    /// Sends `request` on other terms than the configured ones.
+    /// Sends `request` with options of its own.
     ///
     /// # Errors
     ///
@@ -180,9 +180,9 @@ impl<B: RequestBody> Client<B> {
     pub fn send_with(
         &self,
         request: Request<B>,
-        terms: Terms,
+        options: RequestOptions,
     ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
-        send::send(&self.inner.pool, request, terms, None)
+        send::send(&self.inner.pool, request, options, None)
     }
 
     /// Sends `request`, and adds each failed attempt with its next step to `told`.
@@ -195,10 +195,10 @@ impl<B: RequestBody> Client<B> {
     pub fn send_telling(
         &self,
         request: Request<B>,
-        terms: Terms,
+        options: RequestOptions,
         told: &mut Vec<FailedAttempt>,
     ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
-        send::send(&self.inner.pool, request, terms, Some(told))
+        send::send(&self.inner.pool, request, options, Some(told))
     }
 }
 

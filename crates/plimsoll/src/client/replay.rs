@@ -16,7 +16,7 @@ use http::{Extensions, HeaderMap, Method, Request, Uri};
 
 use super::outgoing::Outgoing;
 use super::request_body::RequestBody;
-use super::terms::Idempotent;
+use super::request_options::Idempotent;
 
 /// Whether a second execution has no further effect, by the method or by the caller's word.
 pub(crate) fn is_idempotent(method: &Method, extensions: &Extensions) -> bool {

@@ -24,8 +24,8 @@ use super::body::ResponseBody;
 use super::error::Error;
 use super::pool::Pool;
 use super::request_body::RequestBody;
+use super::request_options::RequestOptions;
 use super::send;
-use super::terms::Terms;
 
 /// The response body of the client as a tower service. A gRPC call ends with trailers even if it
 /// fails.
@@ -43,7 +43,7 @@ pub(super) async fn call<B: RequestBody>(
     request: Request<B>,
 ) -> Result<Response<ServiceBody>, Error> {
     let is_grpc = grpc::is_grpc(request.headers());
-    match send::send(pool, request, Terms::default(), None).await {
+    match send::send(pool, request, RequestOptions::default(), None).await {
         Ok(response) => Ok(response.map(|body| ServiceBody {
             backend: Some(body.backend_address()),
             attempts: body.attempts(),

@@ -3,7 +3,7 @@
 //! Each attempt at a backend is a span: a retry or a hedge is a sibling of the first, so a trace
 //! shows which one cost the time. There are two ways to receive them:
 //!
-//! - A [`Tracer`] in the [`Terms`](super::Terms) of a request. It also writes the headers of each
+//! - A [`Tracer`] in the [`RequestOptions`](super::RequestOptions) of a request. It also writes the headers of each
 //!   attempt, so that the service behind continues the span of this very attempt.
 //! - A subscriber of `tracing`. Without a tracer, an attempt is a span `attempt` at the level debug
 //!   with the target `plimsoll::trace`, within the current span; a filter

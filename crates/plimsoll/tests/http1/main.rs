@@ -23,7 +23,8 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::{BodyExt as _, Full};
 use plimsoll::client::{
-    Client, ClientAddress, Cluster, Error, Informational, ProxyProtocol, ResponseBody, RetryPolicy, Terms, Upgraded,
+    Client, ClientAddress, Cluster, Error, Informational, ProxyProtocol, RequestOptions, ResponseBody, RetryPolicy,
+    Upgraded,
 };
 use plimsoll::tls::{TlsConfig, Trust};
 use plimsoll_core::health::State;

@@ -121,8 +121,9 @@ async fn interim_responses_are_told_of_and_are_bounded() {
     let cluster = cluster_of(address).await;
     let client = Client::new(&cluster);
     let (send, mut told) = mpsc::unbounded_channel();
-    let terms = Terms::default().telling(Informational::new(move |response| send.send(response).unwrap()));
-    assert_eq!(text(client.send_with(get("/"), terms).await.unwrap()).await, "ok");
+    let options =
+        RequestOptions::default().with_informational(Informational::new(move |response| send.send(response).unwrap()));
+    assert_eq!(text(client.send_with(get("/"), options).await.unwrap()).await, "ok");
     assert_eq!(told.recv().await.unwrap().status(), StatusCode::PROCESSING);
     assert_eq!(told.recv().await.unwrap().headers()["link"], "</s.css>");
     let error = client.send(get("/")).await.unwrap_err();

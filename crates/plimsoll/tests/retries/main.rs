@@ -24,7 +24,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{
     Batch, Client, Cluster, ClusterConfig, ClusterCounts, Error, FailedAttempt, Failure, Idempotent, NextStep,
-    NoRetryReason, Protocol, RetryPolicy, Terms,
+    NoRetryReason, Protocol, RequestOptions, RetryPolicy,
 };
 use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::health::State;

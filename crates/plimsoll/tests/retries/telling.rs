@@ -59,7 +59,8 @@ async fn whoever_waited_for_nobody_is_told_what_the_backend_said() {
         let cluster = running(rich(), &[&one, &two]).await;
         *drained.lock().unwrap() = Some(cluster.clone());
         let mut told = Vec::new();
-        let error = Client::new(&cluster).send_telling(get("/"), Terms::default(), &mut told).await.unwrap_err();
+        let error =
+            Client::new(&cluster).send_telling(get("/"), RequestOptions::default(), &mut told).await.unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{error}");
         assert_eq!((error.shed_reason(), error.retry_after()), (Some(reason), retry_after), "{error}");
         let [FailedAttempt { next: NextStep::GaveUp(NoRetryReason::NoOther), .. }] = &told[..] else {
@@ -107,9 +108,9 @@ async fn a_customer_over_its_quota_is_told_so_at_once_and_costs_nobody_else_anyt
     let cluster = running(rich(), &[&one, &two]).await;
     let client = Client::new(&cluster);
     let batch = Batch::new(BatchConfig::default());
-    for terms in [Terms::default(), Terms::default().through(batch.clone())] {
+    for options in [RequestOptions::default(), RequestOptions::default().with_batch(batch.clone())] {
         let before = one.requests() + two.requests();
-        let response = client.send_with(get("/"), terms).await.unwrap();
+        let response = client.send_with(get("/"), options).await.unwrap();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers()["retry-after"], "3");
         assert!(!response.headers().contains_key("x-plimsoll-shed"), "it is passed on as it came");

@@ -57,8 +57,8 @@ async fn requests_that_would_be_turned_away_are_not_sent_and_others_are() {
     // A draw decides whether a single request is throttled.
     let mut held = 0;
     for _ in 0..50 {
-        let terms = Terms::default().with_criticality(Criticality::Sheddable);
-        held += u32::from(matches!(client.send_with(get("/sheddable"), terms).await, Err(Error::Throttled { .. })));
+        let options = RequestOptions::default().with_criticality(Criticality::Sheddable);
+        held += u32::from(matches!(client.send_with(get("/sheddable"), options).await, Err(Error::Throttled { .. })));
     }
     assert!(held > 0, "the caller's word counts");
 }

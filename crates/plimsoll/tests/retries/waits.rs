@@ -28,7 +28,7 @@ async fn request_without_a_place_to_wait_is_answered_at_once() {
     let send = |holder| {
         let client = client.clone();
         let request = Request::put("/").body(Full::new(Bytes::from(vec![7; 40 * 1024]))).unwrap();
-        async move { client.send_with(request, Terms::default().on_behalf_of(holder)).await.unwrap().status() }
+        async move { client.send_with(request, RequestOptions::default().on_behalf_of(holder)).await.unwrap().status() }
     };
     let denied = || given_up(&cluster.counts(), NoRetryReason::TooManyWait);
     let mut waiting = tokio::task::JoinSet::new();

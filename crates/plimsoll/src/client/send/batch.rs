@@ -28,7 +28,7 @@ use crate::client::outgoing::Outgoing;
 use crate::client::pool::Pool;
 use crate::client::refused::Refused;
 use crate::client::request_body::RequestBody;
-use crate::client::terms::Terms;
+use crate::client::request_options::RequestOptions;
 use crate::client::timer::{Limit, TooLate};
 use crate::client::trace;
 
@@ -45,7 +45,7 @@ pub(super) async fn send<B: RequestBody>(
     pool: &Arc<Pool<B>>,
     batch: &Batch,
     mut request: Request<Outgoing<B>>,
-    terms: &Terms,
+    options: &RequestOptions,
     kind: Kind,
     left: Duration,
     told: Option<&mut Vec<FailedAttempt>>,
@@ -54,7 +54,7 @@ pub(super) async fn send<B: RequestBody>(
     let started = cluster.now();
     let config = cluster.config();
     let is_grpc = grpc::is_grpc(request.headers());
-    let requests = terms.over(config.requests);
+    let requests = options.over(config.requests);
     let limit = requests.request_timeout;
     let until = cluster.clock().instant(started + batch.config().queue_timeout.min(left));
     request.body_mut().keep(config.retry.max_body.map_or(0, NonZeroUsize::get));
@@ -70,8 +70,8 @@ pub(super) async fn send<B: RequestBody>(
         left,
         deadline: until,
         due: None,
-        informational: terms.informational.as_ref(),
-        tracer: trace::tracer(terms.tracer.as_deref()),
+        informational: options.informational.as_ref(),
+        tracer: trace::tracer(options.tracer.as_deref()),
         lent_host: false,
         started,
         kind,

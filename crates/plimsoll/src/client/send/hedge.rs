@@ -36,7 +36,7 @@ use crate::client::failed_attempt::{Failure, NextStep};
 use crate::client::outgoing::Outgoing;
 use crate::client::refused::Refused;
 use crate::client::request_body::RequestBody;
-use crate::client::terms::Idempotent;
+use crate::client::request_options::Idempotent;
 use crate::client::timer::Limit;
 
 /// An attempt that failed while the other was out.

@@ -43,7 +43,7 @@ use super::outgoing::Outgoing;
 use super::pool::Pool;
 use super::refused::Refused;
 use super::request_body::RequestBody;
-use super::terms::Terms;
+use super::request_options::RequestOptions;
 use super::timer::{Limit, TooLate};
 use super::trace::{self, AttemptStart, Tracer};
 
@@ -129,17 +129,17 @@ struct Call<'a, B> {
     is_hedge: bool,
 }
 
-/// Sends `request` to a backend of the client's cluster, on `terms`; attempts that fail are added to `told`.
+/// Sends `request` to a backend of the client's cluster, with `options`; attempts that fail are added to `told`.
 ///
 /// Not `async` itself: the future would hold the request once as it came and once as it is sent.
 pub(super) fn send<B: RequestBody>(
     pool: &Arc<Pool<B>>,
     request: Request<B>,
-    terms: Terms,
+    options: RequestOptions,
     told: Option<&mut Vec<FailedAttempt>>,
 ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
     let mut request = request.map(Outgoing::new);
-    if let Some(criticality) = terms.criticality {
+    if let Some(criticality) = options.criticality {
         say_criticality(request.headers_mut(), criticality);
     }
     pool.cluster().load_reports().request(request.headers_mut());
@@ -149,13 +149,14 @@ pub(super) fn send<B: RequestBody>(
         let cluster = pool.cluster();
         let started = cluster.now();
         let is_grpc = grpc::is_grpc(request.headers());
-        let said = terms.metadata.unwrap_or_else(|| Metadata::read(request.headers()));
-        let criticality = terms.criticality.or(said.criticality).unwrap_or_default();
-        let kind = Kind { criticality, operation: cluster.operation(&request), client: terms.client, key: terms.key };
+        let said = options.metadata.unwrap_or_else(|| Metadata::read(request.headers()));
+        let criticality = options.criticality.or(said.criticality).unwrap_or_default();
+        let kind =
+            Kind { criticality, operation: cluster.operation(&request), client: options.client, key: options.key };
         let left = said.timeout.map_or(left, |timeout| timeout.min(left));
-        if let Some(batch) = &terms.batch {
+        if let Some(batch) = &options.batch {
             // Boxed, because few are, and it would make the future of every request larger.
-            return Box::pin(batch::send(pool, batch, request, &terms, kind, left, told)).await;
+            return Box::pin(batch::send(pool, batch, request, &options, kind, left, told)).await;
         }
         if left.is_zero() {
             return Err(not_sent(cluster, Error::Timeout { after: left, address: None, attempts: 0 }));
@@ -167,7 +168,7 @@ pub(super) fn send<B: RequestBody>(
             Found::NoRoom => return Err(not_sent(cluster, Error::NoRoom { criticality })),
             Found::Held(hold) => return Err(not_sent(cluster, Error::Throttled { criticality, held: hold.share })),
         };
-        let requests = terms.over(requests);
+        let requests = options.over(requests);
         request.body_mut().keep(cluster.kept_of_bodies());
         let limit = requests.request_timeout;
         let timeout = limit.min(left);
@@ -182,8 +183,8 @@ pub(super) fn send<B: RequestBody>(
             left,
             deadline,
             due: None,
-            informational: terms.informational.as_ref(),
-            tracer: trace::tracer(terms.tracer.as_deref()),
+            informational: options.informational.as_ref(),
+            tracer: trace::tracer(options.tracer.as_deref()),
             lent_host: false,
             started,
             kind,

@@ -1,4 +1,4 @@
-//! The terms of one request, where they differ from the configured ones.
+//! The options of one request, where they differ from the configured ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::config::RequestConfig;
 use super::informational::Informational;
 use super::trace::Tracer;
 
-/// The terms of one request.
+/// The options of one request.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Terms {
+pub struct RequestOptions {
     /// Time to the head of the response; `None` for the configured one.
     pub timeout: Option<Duration>,
     /// Longest time without a byte of the response's body while the reader waits for one;
@@ -46,10 +46,10 @@ pub struct Terms {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idempotent;
 
-impl Terms {
+impl RequestOptions {
     /// Sets the time to the response head.
     #[must_use]
-    pub fn within(mut self, timeout: Duration) -> Self {
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
@@ -74,7 +74,7 @@ impl Terms {
     /// It waits for credit. The throttle and the retry budget do not apply, and a shed request is
     /// queued again. Its timeout counts anew for each attempt, and not while it waits.
     #[must_use]
-    pub fn through(mut self, batch: Batch) -> Self {
+    pub fn with_batch(mut self, batch: Batch) -> Self {
         self.batch = Some(batch);
         self
     }
@@ -89,11 +89,11 @@ impl Terms {
     /// Sends the request to the backend of this key, in a cluster with the policy `hash`.
     ///
     /// ```
-    /// use plimsoll::client::Terms;
+    /// use plimsoll::client::RequestOptions;
     /// use plimsoll::core::pick::HashKey;
     ///
-    /// let terms = Terms::default().with_key(HashKey::of(b"user 17"));
-    /// # assert!(terms.key.is_some());
+    /// let options = RequestOptions::default().with_key(HashKey::of(b"user 17"));
+    /// # assert!(options.key.is_some());
     /// ```
     #[must_use]
     pub fn with_key(mut self, key: HashKey) -> Self {
@@ -103,19 +103,19 @@ impl Terms {
 
     /// Passes interim responses to `informational`.
     #[must_use]
-    pub fn telling(mut self, informational: Informational) -> Self {
+    pub fn with_informational(mut self, informational: Informational) -> Self {
         self.informational = Some(informational);
         self
     }
 
     /// Has `tracer` receive the spans of the attempts.
     #[must_use]
-    pub fn traced_by(mut self, tracer: Arc<dyn Tracer>) -> Self {
+    pub fn with_tracer(mut self, tracer: Arc<dyn Tracer>) -> Self {
         self.tracer = Some(tracer);
         self
     }
 
-    /// These terms, completed by the configuration. By value, because the future of every request
+    /// These options, completed by the configuration. By value, because the future of every request
     /// would hold a borrowed part.
     pub(super) fn over(&self, configured: RequestConfig) -> RequestConfig {
         RequestConfig {
