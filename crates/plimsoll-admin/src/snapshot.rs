@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use plimsoll::client::ClusterView;
-use plimsoll::probe::Counts;
+use plimsoll::probe::ResponderView;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::AdmissionConfig;
 use plimsoll_core::shedding::Summary;
@@ -220,7 +220,7 @@ pub struct ListenerSnapshot {
     /// Its gate for batch work; `None` if it has none.
     pub batch: Option<BatchSnapshot>,
     /// Its answers to probes by UDP; `None` if it gives none.
-    pub probes: Option<Counts>,
+    pub probes: Option<ResponderView>,
 }
 
 /// The gate of a listener for batch work.

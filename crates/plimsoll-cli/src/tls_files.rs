@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll::tls::{Identity, TlsConfig, Trust, file};
+use plimsoll::tls::{Identity, TlsConfig, TlsTrust, file};
 
 /// The files of a client.
 #[derive(Debug)]
@@ -28,6 +28,6 @@ impl TlsFiles {
                 Some(Identity::new(chain, private).map_err(|error| with(key, &error))?)
             }
         };
-        Ok(TlsConfig::new(Trust::Authorities(Arc::new(roots)), identity, None))
+        Ok(TlsConfig::new(TlsTrust::Authorities(Arc::new(roots)), identity, None))
     }
 }

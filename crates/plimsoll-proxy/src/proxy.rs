@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use plimsoll::address::Address;
 use plimsoll::client::Cluster;
-use plimsoll::probe::Counts;
+use plimsoll::probe::ResponderView;
 use plimsoll_config::{LastReload, ReloadOutcome};
 
 pub use self::ask::{SourceAnswer, ask_sources};
@@ -146,7 +146,7 @@ pub struct ListenerView {
     /// The gate of batch work; `None` where it is none.
     pub batch: Option<BatchListenerView>,
     /// Its answers to probes; `None` where there are none.
-    pub probes: Option<Counts>,
+    pub probes: Option<ResponderView>,
 }
 
 /// Sockets for listeners that a config brings, and for their answers to probes, by the address in

@@ -8,15 +8,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Groups, Whose};
+use super::{Groups, Owner};
 
 /// The lower bound of any CPU limit. With fewer no request would be admitted.
-pub const LEAST_CPUS: f64 = 0.01;
+pub const MIN_CPUS: f64 = 0.01;
 
-/// The CPUs that a process may use, at least [`LEAST_CPUS`].
+/// The CPUs that a process may use, at least [`MIN_CPUS`].
 #[must_use]
-pub fn cpus(whose: Whose<'_>) -> f64 {
-    CpuReader::of(whose).read()
+pub fn cpus(owner: Owner<'_>) -> f64 {
+    CpuReader::of(owner).read()
 }
 
 /// Reads how many CPUs a process may use.
@@ -29,23 +29,23 @@ pub struct CpuReader {
 }
 
 impl CpuReader {
-    /// A reader of the process or group in `whose`. Control groups and affinity are found now and
+    /// A reader of the process or group in `owner`. Control groups and affinity are found now and
     /// not again: the system answers for the calling thread, and another thread may be bound to a
     /// CPU of its own.
     #[must_use]
-    pub fn of(whose: Whose<'_>) -> Self {
-        let pid = match whose {
-            Whose::Process { pid, .. } => i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw),
-            Whose::Own | Whose::Group(_) => None,
+    pub fn of(owner: Owner<'_>) -> Self {
+        let pid = match owner {
+            Owner::Process { pid, .. } => i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw),
+            Owner::ThisProcess | Owner::Group(_) => None,
         };
-        Self { scheduled: scheduled_on(pid), folders: Groups::of(whose).folders("cpu") }
+        Self { scheduled: scheduled_on(pid), folders: Groups::of(owner).folders("cpu") }
     }
 
-    /// CPUs that it may use now, at least [`LEAST_CPUS`]; quotas may change at any time. Some files
+    /// CPUs that it may use now, at least [`MIN_CPUS`]; quotas may change at any time. Some files
     /// are read, which takes tens of microseconds.
     #[must_use]
     pub fn read(&self) -> f64 {
-        self.folders.iter().filter_map(|folder| quota(folder)).fold(self.scheduled, f64::min).max(LEAST_CPUS)
+        self.folders.iter().filter_map(|folder| quota(folder)).fold(self.scheduled, f64::min).max(MIN_CPUS)
     }
 
     /// A reader of the quotas in these folders of control groups, for a process that may be put on
@@ -115,9 +115,9 @@ mod tests {
     fn this_process_may_use_some_whichever_way_it_is_asked_about() {
         let pid = std::process::id();
         let folder = format!("/proc/{pid}");
-        let own = cpus(Whose::Own);
-        assert!(own >= LEAST_CPUS);
-        assert_eq!(cpus(Whose::Process { folder: Path::new(&folder), pid }), own);
-        assert!(cpus(Whose::Group(Path::new("/sys/fs/cgroup/there-is-none"))) >= own);
+        let own = cpus(Owner::ThisProcess);
+        assert!(own >= MIN_CPUS);
+        assert_eq!(cpus(Owner::Process { folder: Path::new(&folder), pid }), own);
+        assert!(cpus(Owner::Group(Path::new("/sys/fs/cgroup/there-is-none"))) >= own);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Whose;
+use super::Owner;
 
 /// Where the system has them.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -23,11 +23,11 @@ enum Kind {
 }
 
 impl Groups {
-    /// The groups that limit `whose`.
-    pub(super) fn of(whose: Whose<'_>) -> Self {
-        let kind = match whose {
-            Whose::Group(folder) => Kind::Folder(folder.to_owned()),
-            _ => Kind::Text(whose.read("cgroup").unwrap_or_default()),
+    /// The groups that limit `owner`.
+    pub(super) fn of(owner: Owner<'_>) -> Self {
+        let kind = match owner {
+            Owner::Group(folder) => Kind::Folder(folder.to_owned()),
+            _ => Kind::Text(owner.read("cgroup").unwrap_or_default()),
         };
         Self { root: PathBuf::from(ROOT), kind }
     }
@@ -76,10 +76,10 @@ mod tests {
         assert_eq!(groups.folders("cpu"), ["/g/cpu/d", "/g/cpu", "/g/a/b", "/g/a", "/g"].map(PathBuf::from));
         assert_eq!(groups.folders("memory"), ["/g/memory/c", "/g/memory", "/g/a/b", "/g/a", "/g"].map(PathBuf::from));
         assert!(Groups::below(Path::new("/g"), "").folders("cpu").is_empty());
-        let app = Groups::of(Whose::Group(Path::new("/sys/fs/cgroup/app.slice/app")));
+        let app = Groups::of(Owner::Group(Path::new("/sys/fs/cgroup/app.slice/app")));
         let above = ["/sys/fs/cgroup/app.slice/app", "/sys/fs/cgroup/app.slice", "/sys/fs/cgroup"];
         assert_eq!(app.folders("memory"), above.map(PathBuf::from));
-        let elsewhere = Groups::of(Whose::Group(Path::new("/host/cgroup/app")));
+        let elsewhere = Groups::of(Owner::Group(Path::new("/host/cgroup/app")));
         assert_eq!(elsewhere.folders("cpu"), [PathBuf::from("/host/cgroup/app")]);
     }
 }

@@ -17,7 +17,7 @@ mod stalls;
 use std::path::Path;
 
 pub use calibration::Calibration;
-pub use cpus::{CpuReader, LEAST_CPUS, cpus};
+pub use cpus::{CpuReader, MIN_CPUS, cpus};
 pub use memory::memory_limit;
 pub use process::{ProcessReader, ProcessSample, WatchedProcess};
 pub use process_tree::MAX_OPEN_FILES;
@@ -28,9 +28,9 @@ use groups::Groups;
 
 /// The owner of the resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose<'a> {
+pub enum Owner<'a> {
     /// This process.
-    Own,
+    ThisProcess,
     /// The process of this number.
     Process {
         /// The folder that tells of it, such as `/proc/4711`.
@@ -42,11 +42,11 @@ pub enum Whose<'a> {
     Group(&'a Path),
 }
 
-impl Whose<'_> {
+impl Owner<'_> {
     /// A file that tells of the process; none of a group's.
     fn read(self, name: &str) -> Option<String> {
         let folder = match self {
-            Self::Own => Path::new("/proc/self"),
+            Self::ThisProcess => Path::new("/proc/self"),
             Self::Process { folder, .. } => folder,
             Self::Group(_) => return None,
         };

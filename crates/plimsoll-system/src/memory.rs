@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_core::signal::Memory;
 
-use super::{Groups, Whose};
+use super::{Groups, Owner};
 
 /// The memory limit in bytes: of the control groups, else of the machine. `None` where the system
 /// has none.
 #[must_use]
-pub fn memory_limit(whose: Whose<'_>) -> Option<u64> {
-    let folders = Groups::of(whose).folders("memory");
+pub fn memory_limit(owner: Owner<'_>) -> Option<u64> {
+    let folders = Groups::of(owner).folders("memory");
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?.limit;
     Some(limits(&folders).into_iter().map(|(_, limit)| limit).fold(machine, u64::min))
 }
@@ -33,8 +33,8 @@ pub(super) struct MemoryReader {
 }
 
 impl MemoryReader {
-    pub(super) fn of(whose: Whose<'_>) -> Self {
-        Self { meminfo: PathBuf::from("/proc/meminfo"), folders: Groups::of(whose).folders("memory") }
+    pub(super) fn of(owner: Owner<'_>) -> Self {
+        Self { meminfo: PathBuf::from("/proc/meminfo"), folders: Groups::of(owner).folders("memory") }
     }
 
     /// The use and limit with the least headroom; limits may change at any time. `None` where the
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn the_memory_of_this_process_is_known() {
-        let Memory { used, limit } = MemoryReader::of(Whose::Own).read().unwrap();
+        let Memory { used, limit } = MemoryReader::of(Owner::ThisProcess).read().unwrap();
         assert!(used > 100_000 && used < limit, "{used} of {limit}");
-        let most = memory_limit(Whose::Own).unwrap();
+        let most = memory_limit(Owner::ThisProcess).unwrap();
         assert!(most >= 1 << 20 && most <= limit.max(most));
     }
 }

@@ -11,7 +11,7 @@ use plimsoll_core::admit::ProcessCounters;
 use plimsoll_core::signal::{Readings, ResourceConfig, ResourceWatch};
 
 use super::process_tree::ProcessTree;
-use super::{ScarceReader, Whose, cpus};
+use super::{Owner, ScarceReader, cpus};
 
 /// A restarted process writes its file anew, and operators change quotas.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -98,8 +98,8 @@ impl ProcessReader {
                 let seen = group(&folder);
                 let is_first = !std::mem::replace(&mut self.is_group_seen, seen.is_ok());
                 let outside = seen?;
-                let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(Whose::Group(&folder))));
-                let readings = self.readings(Whose::Group(&folder), is_first);
+                let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(Owner::Group(&folder))));
+                let readings = self.readings(Owner::Group(&folder), is_first);
                 Ok(ProcessSample { outside, is_first, cpus, readings })
             }
             WatchedProcess::Pid(pid) => self.read_process(pid.get(), is_due),
@@ -124,13 +124,13 @@ impl ProcessReader {
         let outside = tree.look().map_err(unseen)?;
         self.tree = Some(tree);
         let folder = self.proc.join(pid.to_string());
-        let whose = Whose::Process { folder: &folder, pid };
-        let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(whose)));
-        Ok(ProcessSample { outside, is_first, cpus, readings: self.readings(whose, is_first) })
+        let owner = Owner::Process { folder: &folder, pid };
+        let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(owner)));
+        Ok(ProcessSample { outside, is_first, cpus, readings: self.readings(owner, is_first) })
     }
 
     /// Reads the scarce resources, if it is time. A process just found may be in other groups.
-    fn readings(&mut self, whose: Whose<'_>, is_first: bool) -> Option<Readings> {
+    fn readings(&mut self, owner: Owner<'_>, is_first: bool) -> Option<Readings> {
         if !self.watched.is_any() || !is_first && self.scarce_at.elapsed() < ResourceWatch::LOOK_EVERY {
             return None;
         }
@@ -138,7 +138,7 @@ impl ProcessReader {
         if is_first {
             self.scarce = None;
         }
-        Some(self.scarce.get_or_insert_with(|| ScarceReader::of(whose, &self.watched)).read())
+        Some(self.scarce.get_or_insert_with(|| ScarceReader::of(owner, &self.watched)).read())
     }
 }
 

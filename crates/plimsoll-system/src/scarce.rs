@@ -2,7 +2,7 @@
 
 use plimsoll_core::signal::{Readings, ResourceConfig};
 
-use super::Whose;
+use super::Owner;
 use super::memory::MemoryReader;
 use super::stalls::StallReader;
 
@@ -17,10 +17,10 @@ pub struct ScarceReader {
 impl ScarceReader {
     /// A reader of the signals in `config`. It finds the control groups once.
     #[must_use]
-    pub fn of(whose: Whose<'_>, config: &ResourceConfig) -> Self {
-        let stalls = |resource, is_on: bool| is_on.then(|| StallReader::of(whose, resource)).flatten();
+    pub fn of(owner: Owner<'_>, config: &ResourceConfig) -> Self {
+        let stalls = |resource, is_on: bool| is_on.then(|| StallReader::of(owner, resource)).flatten();
         Self {
-            memory: config.memory.map(|_| MemoryReader::of(whose)),
+            memory: config.memory.map(|_| MemoryReader::of(owner)),
             cpu: stalls("cpu", config.cpu_pressure.is_some()),
             memory_stalls: stalls("memory", config.memory_pressure.is_some()),
         }
@@ -46,10 +46,10 @@ mod tests {
     #[test]
     fn nothing_is_read_that_nobody_watches() {
         let config = ResourceConfig { memory: None, cpu_pressure: None, memory_pressure: None };
-        assert_eq!(ScarceReader::of(Whose::Own, &config).read(), Readings::default());
+        assert_eq!(ScarceReader::of(Owner::ThisProcess, &config).read(), Readings::default());
         let all =
             ResourceConfig { cpu_pressure: Some(Ratio::ONE), memory_pressure: Some(Ratio::ONE), ..Default::default() };
-        let read = ScarceReader::of(Whose::Own, &all).read();
+        let read = ScarceReader::of(Owner::ThisProcess, &all).read();
         assert!(read.memory.is_some_and(|memory| memory.limit > memory.used), "{read:?}");
         let kernel_counts = std::path::Path::new("/proc/pressure/memory").exists();
         assert_eq!((read.cpu_stalled.is_some(), read.memory_stalled.is_some()), (kernel_counts, kernel_counts));

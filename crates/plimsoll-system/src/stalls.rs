@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Groups, Whose};
+use super::{Groups, Owner};
 
 /// Reads for how long some process has stood still.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(super) struct StallReader {
 
 impl StallReader {
     /// For want of this resource, `cpu` or `memory`; `None` where the kernel does not count it.
-    pub(super) fn of(whose: Whose<'_>, resource: &str) -> Option<Self> {
-        let own = Groups::of(whose).folders(resource).into_iter().next();
+    pub(super) fn of(owner: Owner<'_>, resource: &str) -> Option<Self> {
+        let own = Groups::of(owner).folders(resource).into_iter().next();
         let group = own.map(|folder| folder.join(format!("{resource}.pressure")));
         let machine = PathBuf::from(format!("/proc/pressure/{resource}"));
         let files = group.into_iter().chain([machine]);
@@ -53,12 +53,12 @@ mod tests {
 
     #[test]
     fn where_the_kernel_counts_the_total_never_falls() {
-        let Some(reader) = StallReader::of(Whose::Own, "cpu") else {
+        let Some(reader) = StallReader::of(Owner::ThisProcess, "cpu") else {
             assert!(fs::read_to_string("/proc/pressure/cpu").is_err(), "the machine says, and is not heard");
             return;
         };
         let first = reader.read().unwrap();
         assert!(reader.read().unwrap() >= first);
-        assert!(StallReader::of(Whose::Own, "patience").is_none());
+        assert!(StallReader::of(Owner::ThisProcess, "patience").is_none());
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use plimsoll::tls::{ClientAuth, Identity, IdentityError, RootCertStore, TlsConfig, TlsMaterial, Trust, file};
+use plimsoll::tls::{ClientAuth, Identity, IdentityError, RootCertStore, TlsConfig, TlsMaterial, TlsTrust, file};
 use plimsoll_config::{Checker, Problem};
 
 use crate::settings::{ClientCertificate, ClusterTls, FilePath, ListenerTls};
@@ -113,7 +113,7 @@ impl<'p> Reader<'p> {
         Some(TlsConfig::new(trust?, identity?, server_name))
     }
 
-    fn trust(&mut self, path: &str, tls: &ClusterTls) -> Option<Trust> {
+    fn trust(&mut self, path: &str, tls: &ClusterTls) -> Option<TlsTrust> {
         let setting = format!("{path}.ca");
         match &tls.ca {
             Some(_) if tls.insecure_accept_any_certificate => {
@@ -121,17 +121,17 @@ impl<'p> Reader<'p> {
                 self.checker.report(setting, "has no effect while any certificate is accepted", help);
                 None
             }
-            Some(ca) => self.authorities(setting, ca).map(|roots| Trust::Authorities(Arc::new(roots))),
+            Some(ca) => self.authorities(setting, ca).map(|roots| TlsTrust::Authorities(Arc::new(roots))),
             None if tls.insecure_accept_any_certificate => {
                 tracing::warn!(
                     setting = path,
                     "backend certificates are not verified: any server can pose as a backend"
                 );
-                Some(Trust::Anybody)
+                Some(TlsTrust::Anybody)
             }
             None => {
                 let help = "add ca = \"...\", a file with the certificate of the authority that signs backends";
-                Trust::system().map_err(|error| self.checker.report(setting, error.to_string(), help)).ok()
+                TlsTrust::system().map_err(|error| self.checker.report(setting, error.to_string(), help)).ok()
             }
         }
     }

@@ -118,7 +118,7 @@ async fn one_that_fails_among_others(cluster: &Cluster) -> (Result<StatusCode, E
         let (client, options) = (client.clone(), options(&batch));
         tokio::spawn(async move {
             let mut told = Vec::new();
-            let sent = client.send_telling(get("/bad"), options, &mut told).await;
+            let sent = client.send_recording(get("/bad"), options, &mut told).await;
             (sent.map(|response| response.status()), told)
         })
     };
@@ -281,7 +281,7 @@ async fn one_that_waited_long_enough_is_told_why_nobody_took_it() {
         let cluster = running(plain_config(), &[&server]).await;
         let batch = Batch::new(BatchConfig { queue_timeout: Duration::from_millis(300), ..config(4) });
         let mut told: Vec<FailedAttempt> = Vec::new();
-        let sent = Client::new(&cluster).send_telling(post(b"x"), options(&batch), &mut told).await;
+        let sent = Client::new(&cluster).send_recording(post(b"x"), options(&batch), &mut told).await;
         let Err(Error::TurnedAway { reason: why, waited, attempts, .. }) = sent else { panic!("{sent:?}") };
         assert_eq!((why, attempts as usize), (expected, server.requests()));
         assert!(waited >= Duration::from_millis(300));
@@ -301,7 +301,7 @@ async fn what_cannot_be_sent_again_is_answered_with_what_the_backend_said() {
     let client = Client::new(&cluster);
     let long = Request::post("/").body(Full::new(Bytes::from(vec![b'x'; 200_000]))).unwrap();
     let mut told = Vec::new();
-    let response = client.send_telling(long, options(&batch), &mut told).await.unwrap();
+    let response = client.send_recording(long, options(&batch), &mut told).await.unwrap();
     let said = Shed::read(response.status(), response.headers()).unwrap();
     assert_eq!(said.reason, Some(Rejection::Overloaded));
     assert_eq!(told[0].next, NextStep::GaveUp(NoRetryReason::BodyIsGone));

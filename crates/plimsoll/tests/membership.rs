@@ -21,7 +21,7 @@ use plimsoll::client::{Client, Cluster, ClusterConfig, Localities, Protocol};
 use plimsoll::discover::{
     Answer as Listed, Census, Discover, Endpoint, Fixed, FollowConfig, Freshness, MergeCounts, Readiness,
 };
-use plimsoll::tls::{TlsConfig, Trust};
+use plimsoll::tls::{TlsConfig, TlsTrust};
 use plimsoll_core::health::State;
 use plimsoll_core::{LoadReport, Ratio, Speed, Weight};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
@@ -226,7 +226,7 @@ async fn connection_under_way_is_not_used_for_another_tls_name() {
         let gate = Arc::new(Semaphore::new(1));
         let (address, connections) = named(speaks, &gate).await;
         let mut config = config_for(protocol);
-        config.tls = Some(TlsConfig::new(Trust::Anybody, None, None));
+        config.tls = Some(TlsConfig::new(TlsTrust::Anybody, None, None));
         let cluster = Cluster::new("test", config, [called(address, "one.example")]);
         tokio::spawn(cluster.run());
         until(|| state_of(&cluster, address) == State::Healthy).await;
@@ -266,7 +266,7 @@ async fn connection_is_not_reused_for_another_tls_name() {
             let (address, connections) = named(speaks, &Arc::new(Semaphore::new(100))).await;
             let mut config = config_for(protocol);
             let name = server_name.map(|name| ServerName::try_from(name).unwrap());
-            config.tls = Some(TlsConfig::new(Trust::Anybody, None, name));
+            config.tls = Some(TlsConfig::new(TlsTrust::Anybody, None, name));
             let list = |authority: &str| Fixed::new([called(address, authority)]);
             let cluster = Cluster::new("test", config, [] as [Endpoint; 0]);
             cluster.follow(list("one.example:81"));

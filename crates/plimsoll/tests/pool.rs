@@ -15,7 +15,7 @@ use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use plimsoll::client::{Client, Cluster, Error, Protocol};
-use plimsoll::tls::{TlsConfig, Trust};
+use plimsoll::tls::{TlsConfig, TlsTrust};
 use tokio::sync::Semaphore;
 
 use support::*;
@@ -100,7 +100,7 @@ async fn a_change_of_tls_ends_idle_connections_at_once_and_others_with_their_req
         until(|| server.requests() == 1).await;
         client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
 
-        config.tls = Some(TlsConfig::new(Trust::Anybody, None, None));
+        config.tls = Some(TlsConfig::new(TlsTrust::Anybody, None, None));
         cluster.set_config(config);
         // One to be there in their place was tried.
         until(|| view_of(&cluster, server.address).counts.connections_failed > 0).await;

@@ -11,7 +11,7 @@ use plimsoll::client::{
     SourceFailure,
 };
 use plimsoll::discover::{Census, Freshness, MergeCounts, OverrideChange};
-use plimsoll::probe::{Counts, ResponderCounts};
+use plimsoll::probe::{ResponderCounts, ResponderView};
 use plimsoll_core::admit::Quota;
 use plimsoll_core::canary::{Finding, MetricReport, Report, Verdict};
 use plimsoll_core::health::{Reason, State as Health};
@@ -182,7 +182,7 @@ pub(crate) fn fleet() -> Still {
         stalled_streams: 5,
         refusals: vec![("no-route", 7)],
         degraded: vec![("stale", "overloaded", 9)],
-        probes: Some(Counts {
+        probes: Some(ResponderView {
             responder: ResponderCounts {
                 answers: 101,
                 dropped_source: 102,

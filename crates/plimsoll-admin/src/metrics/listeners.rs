@@ -1,6 +1,6 @@
 //! Where requests come in: connections, and what was refused.
 
-use plimsoll::probe::Counts;
+use plimsoll::probe::ResponderView;
 
 use super::text::Kind;
 use super::{Metric, Samples, Scrape};
@@ -20,7 +20,7 @@ fn by_reason(scrape: &Scrape, out: &mut Samples<'_>, counts: impl Fn(&ListenerSn
 }
 
 /// A figure of each listener that answers probes.
-fn probes(scrape: &Scrape, mut each: impl FnMut(&str, &Counts)) {
+fn probes(scrape: &Scrape, mut each: impl FnMut(&str, &ResponderView)) {
     listeners(scrape, |l| l.probes.iter().for_each(|counts| each(&l.name, counts)));
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::tls::{TlsConfig, Trust};
+use plimsoll::tls::{TlsConfig, TlsTrust};
 use plimsoll_etcd::{Client, EtcdConfig, EtcdError, Mirror, Session, Txn, Update};
 use plimsoll_testkit::ports::free_port;
 use tokio::net::TcpListener;
@@ -112,7 +112,7 @@ async fn silent_endpoint_is_left_by_callers_with_little_time() {
 #[tokio::test]
 async fn waiting_requests_fail_together_when_no_endpoint_connects() {
     let (_listener, silent) = silent_endpoint().await;
-    let config = EtcdConfig::new([silent]).unwrap().tls(|| Ok(TlsConfig::new(Trust::Anybody, None, None)));
+    let config = EtcdConfig::new([silent]).unwrap().tls(|| Ok(TlsConfig::new(TlsTrust::Anybody, None, None)));
     let client = Client::new(config);
     let began = Instant::now();
     let mut requests = JoinSet::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll::tls::file::{authorities, certificates, private_key};
-use plimsoll::tls::{Identity, RootCertStore, TlsConfig, Trust};
+use plimsoll::tls::{Identity, RootCertStore, TlsConfig, TlsTrust};
 use plimsoll_etcd::{Client, EtcdConfig, EtcdError, Mirror, Session, Txn};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 
@@ -42,14 +42,14 @@ async fn client_needs_its_certificate() {
         folder.join(name)
     });
     let identity = Identity::new(certificates(&client_cert).unwrap(), private_key(&client_key).unwrap()).unwrap();
-    let trust = Trust::Authorities(Arc::new(authorities(&ca).unwrap()));
+    let trust = TlsTrust::Authorities(Arc::new(authorities(&ca).unwrap()));
     let [ca, cert, key] = [ca, cert, key].map(|path| path.into_os_string().into_string().unwrap());
 
     for program in programs() {
         let arguments = ["--cert-file", &cert, "--key-file", &key, "--client-cert-auth", "--trusted-ca-file", &ca];
         let mut etcd = Etcd::new(&program, 1, &arguments);
         etcd.spawn(0);
-        let client = |trust: Trust, identity: Option<Identity>| {
+        let client = |trust: TlsTrust, identity: Option<Identity>| {
             let config = EtcdConfig::new(etcd.endpoints()).unwrap();
             Client::new(config.tls(move || Ok(TlsConfig::new(trust.clone(), identity.clone(), None))))
         };
@@ -65,7 +65,7 @@ async fn client_needs_its_certificate() {
         mirror_until(&mut mirror, "its end", |records| records.is_empty()).await;
 
         let anonymous = client(trust.clone(), None);
-        let stranger = client(Trust::Authorities(Arc::new(RootCertStore::empty())), Some(identity.clone()));
+        let stranger = client(TlsTrust::Authorities(Arc::new(RootCertStore::empty())), Some(identity.clone()));
         for client in [anonymous, stranger, etcd.client()] {
             let error = client.get("/a").await.unwrap_err();
             assert!(matches!(error, EtcdError::Unreachable(_)), "{error}");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Response;
 use parking_lot::Mutex;
-use plimsoll::client::ReceiveInterim;
+use plimsoll::client::InterimReceiver;
 use plimsoll_http1::{Framing, write};
 use plimsoll_wire::hop;
 
@@ -40,7 +40,7 @@ impl Interim {
     }
 }
 
-impl ReceiveInterim for Connection {
+impl InterimReceiver for Connection {
     fn receive(&self, response: Response<()>) {
         self.interim.put(response);
     }

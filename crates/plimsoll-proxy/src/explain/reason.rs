@@ -58,7 +58,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use http::{Response, StatusCode};
-    use plimsoll::client::{Cause, ConnectError, Refused};
+    use plimsoll::client::{Cause, ConnectError, Refusal};
     use plimsoll_core::rejection::Retry;
     use plimsoll_core::retry::CallerAnswer;
     use plimsoll_core::{Criticality, Ratio};

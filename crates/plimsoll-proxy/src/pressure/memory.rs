@@ -32,13 +32,13 @@ impl Gauge {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_system::{Whose, memory_limit};
+    use plimsoll_system::{Owner, memory_limit};
 
     use super::*;
 
     #[test]
     fn this_process_uses_less_than_it_can_have() {
-        let (used, total) = (Gauge::open().resident_bytes().unwrap(), memory_limit(Whose::Own).unwrap());
+        let (used, total) = (Gauge::open().resident_bytes().unwrap(), memory_limit(Owner::ThisProcess).unwrap());
         assert!(used > 100_000 && used < total, "{used} of {total}");
     }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_system::{Whose, memory_limit};
+use plimsoll_system::{Owner, memory_limit};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::config::MemoryLimit;
@@ -106,7 +106,7 @@ impl Pressure {
 
     /// The limit from now on; `None` for none.
     pub(crate) fn limit_memory(&self, limit: Option<MemoryLimit>) {
-        let bytes = limit.and_then(|limit| limit.bytes(memory_limit(Whose::Own)));
+        let bytes = limit.and_then(|limit| limit.bytes(memory_limit(Owner::ThisProcess)));
         self.max_bytes.store(bytes.unwrap_or(0), Ordering::Relaxed);
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let pressure = Pressure::default();
         pressure.limit_memory(Some(MemoryLimit::default()));
         let max = pressure.view().max_bytes;
-        let total = memory_limit(Whose::Own).unwrap();
+        let total = memory_limit(Owner::ThisProcess).unwrap();
         assert!(max.is_some_and(|max| max > total / 10 * 7 && max < total), "{max:?} of {total}");
     }
 }

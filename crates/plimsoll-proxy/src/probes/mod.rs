@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll::probe::{Counts, Keyring, QueryLimits, Responder, ResponderSettings};
+use plimsoll::probe::{Keyring, QueryLimits, Responder, ResponderSettings, ResponderView};
 
 pub(crate) use self::service::Behind;
 use self::service::{Service, watch};
@@ -125,10 +125,10 @@ impl Answers {
     }
 
     /// Counts since the start.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> ResponderView {
         match &*self.progress.lock() {
             Progress::Running(responder) => responder.counts(),
-            Progress::Bound(_) | Progress::Ended => Counts::default(),
+            Progress::Bound(_) | Progress::Ended => ResponderView::default(),
         }
     }
 

@@ -293,7 +293,7 @@ impl Target {
         (options.timeout, options.informational, options.metadata) = (self.request_timeout, informational, metadata);
         options.batch.clone_from(&self.batch);
         (options.client, options.key, options.tracer) = (client, key, tracer);
-        self.client.send_telling(request, options, failed)
+        self.client.send_recording(request, options, failed)
     }
 }
 

@@ -82,7 +82,7 @@ mod tests {
     use plimsoll_wire::shed::Shed;
 
     use super::*;
-    use crate::client::{Cause, Refused};
+    use crate::client::{Cause, Refusal};
 
     fn closed(caller_answer: CallerAnswer) -> Error {
         let (address, cause) = ("127.0.0.1:9".parse().unwrap(), Cause::from(Fault::CutOff));
@@ -91,7 +91,7 @@ mod tests {
 
     fn refused(caller_answer: CallerAnswer) -> Error {
         let after = Some(Duration::from_secs(20));
-        let refused = Refused {
+        let refused = Refusal {
             status: StatusCode::SERVICE_UNAVAILABLE,
             code: None,
             why: Some(Rejection::Overloaded),

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use super::attempt_end::{AttemptEnd, Gateway};
 #[cfg(feature = "http2")]
 use super::hyper_error::{Origin, h2_error, refused};
-use super::refused::Refused;
+use super::refused::Refusal;
 use super::request_body::BoxError;
 
 /// The reason why there is no (further) response.
@@ -87,7 +87,7 @@ pub enum Error {
         /// The backend that said so.
         address: Address,
         /// Its refusal.
-        refused: Refused,
+        refused: Refusal,
         /// Attempts that were made.
         attempts: u32,
         /// The failure that its caller is told.

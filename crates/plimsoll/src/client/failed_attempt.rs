@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::error::Error;
-use super::refused::Refused;
+use super::refused::Refusal;
 
 /// A failed attempt at a backend.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub enum Failure {
     /// There was no answer.
     Error(Error),
     /// The backend answered without service.
-    Refused(Refused),
+    Refused(Refusal),
 }
 
 impl Failure {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use http::Response;
 
 /// Receives interim responses.
-pub trait ReceiveInterim: Send + Sync {
+pub trait InterimReceiver: Send + Sync {
     /// Takes one. It must be quick: the final response waits for it.
     fn receive(&self, response: Response<()>);
 }
 
-impl<F: Fn(Response<()>) + Send + Sync> ReceiveInterim for F {
+impl<F: Fn(Response<()>) + Send + Sync> InterimReceiver for F {
     fn receive(&self, response: Response<()>) {
         self(response);
     }
@@ -21,7 +21,7 @@ impl<F: Fn(Response<()>) + Send + Sync> ReceiveInterim for F {
 /// come. `100 Continue` is not among them: the client handles it. Without this extension they are
 /// dropped, as those of HTTP/2 backends always are.
 #[derive(Clone)]
-pub struct Informational(Arc<dyn ReceiveInterim>);
+pub struct Informational(Arc<dyn InterimReceiver>);
 
 impl Informational {
     /// Has `tell` called for each. It must be quick: the response waits for it.
@@ -30,7 +30,7 @@ impl Informational {
     }
 
     /// Gives each to `receiver`, which requests may share.
-    pub fn shared(receiver: Arc<impl ReceiveInterim + 'static>) -> Self {
+    pub fn shared(receiver: Arc<impl InterimReceiver + 'static>) -> Self {
         Self(receiver)
     }
 

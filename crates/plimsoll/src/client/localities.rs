@@ -19,7 +19,7 @@ pub struct Localities {
 /// Why there can be no such localities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BadLocalities {
+pub enum InvalidLocalities {
     /// None is named.
     Empty,
     /// This one is named twice.
@@ -28,7 +28,7 @@ pub enum BadLocalities {
     ZeroTarget,
 }
 
-impl fmt::Display for BadLocalities {
+impl fmt::Display for InvalidLocalities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("no locality is named"),
@@ -38,7 +38,7 @@ impl fmt::Display for BadLocalities {
     }
 }
 
-impl std::error::Error for BadLocalities {}
+impl std::error::Error for InvalidLocalities {}
 
 impl Localities {
     /// These, nearest first, filled as `spill` says.
@@ -48,16 +48,16 @@ impl Localities {
     pub fn new(
         order: impl IntoIterator<Item = impl Into<Arc<str>>>,
         spill: SpillConfig,
-    ) -> Result<Self, BadLocalities> {
+    ) -> Result<Self, InvalidLocalities> {
         let order: Vec<Arc<str>> = order.into_iter().map(Into::into).collect();
         if order.is_empty() {
-            return Err(BadLocalities::Empty);
+            return Err(InvalidLocalities::Empty);
         }
         if spill.target.as_f64() <= 0.0 {
-            return Err(BadLocalities::ZeroTarget);
+            return Err(InvalidLocalities::ZeroTarget);
         }
         match (1..order.len()).find(|at| order[..*at].contains(&order[*at])) {
-            Some(at) => Err(BadLocalities::Twice(order[at].clone())),
+            Some(at) => Err(InvalidLocalities::Twice(order[at].clone())),
             None => Ok(Self { order, spill }),
         }
     }
@@ -90,11 +90,11 @@ mod tests {
     #[test]
     fn an_order_has_each_locality_once() {
         let new = |order: &[&str]| Localities::new(order.iter().copied(), SpillConfig::default());
-        assert_eq!(new(&[]), Err(BadLocalities::Empty));
-        assert_eq!(new(&["a", "b", "a"]), Err(BadLocalities::Twice("a".into())));
+        assert_eq!(new(&[]), Err(InvalidLocalities::Empty));
+        assert_eq!(new(&["a", "b", "a"]), Err(InvalidLocalities::Twice("a".into())));
         assert_eq!(new(&["b", "a"]).unwrap().order(), ["b".into(), "a".into()]);
         let spill = SpillConfig { target: Ratio::ZERO, ..SpillConfig::default() };
-        assert_eq!(Localities::new(["a"], spill), Err(BadLocalities::ZeroTarget));
+        assert_eq!(Localities::new(["a"], spill), Err(InvalidLocalities::ZeroTarget));
     }
 
     #[test]

@@ -93,11 +93,11 @@ pub use self::config::{
 };
 pub use self::error::{Cause, ConnectError, Error};
 pub use self::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
-pub use self::informational::{Informational, ReceiveInterim};
+pub use self::informational::{Informational, InterimReceiver};
 pub use self::load_reports::{LoadReports, ReportFormat};
-pub use self::localities::{BadLocalities, Localities};
+pub use self::localities::{InvalidLocalities, Localities};
 use self::pool::Pool;
-pub use self::refused::Refused;
+pub use self::refused::Refusal;
 pub use self::request_body::RequestBody;
 pub use self::request_options::{Idempotent, RequestOptions};
 pub use self::service::ServiceBody;
@@ -192,7 +192,7 @@ impl<B: RequestBody> Client<B> {
     /// # Errors
     ///
     /// As [`Client::send`].
-    pub fn send_telling(
+    pub fn send_recording(
         &self,
         request: Request<B>,
         options: RequestOptions,

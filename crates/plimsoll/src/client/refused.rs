@@ -28,7 +28,7 @@ use super::attempt_end::AttemptEnd;
 
 /// An answer of a backend without service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct Refusal {
     /// The HTTP status.
     pub status: StatusCode,
     /// The gRPC code.
@@ -43,7 +43,7 @@ pub struct Refused {
     pub is_certain: bool,
 }
 
-impl Refused {
+impl Refusal {
     /// The refusal in the head of a response, if it is one.
     pub(super) fn read(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let code = Code::read(headers);
@@ -94,7 +94,7 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.code {
             Some(code) => write!(f, "answered with {code:?}")?,
@@ -165,7 +165,7 @@ mod tests {
             (200, &[unavailable, pushback("-1")], Some((Retry::Never, None, true))),
             (200, &[unavailable, pushback("soon")], Some((Retry::Never, None, true))),
         ] {
-            let read = Refused::read(StatusCode::from_u16(status).unwrap(), &headers(pairs));
+            let read = Refusal::read(StatusCode::from_u16(status).unwrap(), &headers(pairs));
             assert_eq!(read.map(|r| (r.retry, r.after, r.is_certain)), expected, "{status} {pairs:?}");
         }
     }

@@ -21,4 +21,4 @@ pub use keys::{InvalidKeys, hand_out_keys, read_keys};
 pub use plimsoll_core::probe::{QueryLimits, ResponderCounts, ServerState};
 pub use plimsoll_wire::probe::Keyring;
 pub(crate) use random::random;
-pub use responder::{Counts, Responder, ResponderSettings, Subject, Waker};
+pub use responder::{Responder, ResponderSettings, ResponderView, Subject, Waker};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_system::{CpuReader, LEAST_CPUS, Whose};
+use plimsoll_system::{CpuReader, MIN_CPUS, Owner};
 
 use crate::clock::Clock;
 
@@ -30,8 +30,8 @@ impl Available {
     /// The configured number of CPUs, else the system's.
     pub(super) fn new(said: Option<f64>) -> Self {
         match said {
-            Some(cpus) => Self::with(None, cpus.max(LEAST_CPUS)),
-            None => Self::by(CpuReader::of(Whose::Own)),
+            Some(cpus) => Self::with(None, cpus.max(MIN_CPUS)),
+            None => Self::by(CpuReader::of(Owner::ThisProcess)),
         }
     }
 

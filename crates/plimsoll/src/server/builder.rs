@@ -9,7 +9,7 @@ use plimsoll_core::admit::{Mode, Outlook, QueueConfig, Quota};
 use plimsoll_core::classify::{Classifier, Trust};
 use plimsoll_core::report::DEFAULT_WINDOW;
 use plimsoll_core::signal::ResourceConfig;
-use plimsoll_system::{LEAST_CPUS, MachineSpeed};
+use plimsoll_system::{MIN_CPUS, MachineSpeed};
 
 use super::admission::{Gate, Gauge};
 use super::available::Available;
@@ -73,7 +73,7 @@ impl ServerLayerBuilder {
     /// By default all that the process may use. The quota of its control group is read again each
     /// second. Set it to 1.0 for a server that can keep only one thread busy.
     pub fn cpus(mut self, cpus: f64) -> Self {
-        self.cpus = cpus.is_finite().then(|| cpus.max(LEAST_CPUS));
+        self.cpus = cpus.is_finite().then(|| cpus.max(MIN_CPUS));
         self
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_core::admit::{Arrival, Mode, Shed};
 use plimsoll_core::{Criticality, Rejection};
 
-use super::admission::{Admission, Decided, Facts, Gate, OwnProcess};
+use super::admission::{Admission, DecisionCounts, Facts, Gate, OwnProcess};
 use super::classify::Classified;
 use super::context::{Cohort, Customer};
 use super::cost::Request;
@@ -25,7 +25,7 @@ pub(super) struct ServerGate {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionCounts {
     /// By criticality, in the order of [`Criticality::ALL`].
-    pub by_criticality: [Decided; Criticality::ALL.len()],
+    pub by_criticality: [DecisionCounts; Criticality::ALL.len()],
     /// Unreadable values of criticality, deadline and attempt.
     pub malformed: u64,
     /// CPU time charged to requests.

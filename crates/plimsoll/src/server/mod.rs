@@ -111,7 +111,7 @@ mod signals;
 #[cfg(all(feature = "serve", any(feature = "http1", feature = "http2")))]
 mod unsent;
 
-pub use admission::Decided;
+pub use admission::DecisionCounts;
 pub use body::ServerBody;
 pub use builder::ServerLayerBuilder;
 pub use context::{Cohort, Customer, RequestContext, RequestHead, charge, current, pressure, used};

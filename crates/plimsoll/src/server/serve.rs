@@ -359,7 +359,7 @@ where
         }
         #[cfg(feature = "tls")]
         Some(tls) => {
-            let tls::Accepted { stream, client, is_http2 } = tls.accept(stream).await?;
+            let tls::AcceptedConnection { stream, client, is_http2 } = tls.accept(stream).await?;
             (stream, Some(client), Some(if is_http2 { Protocol::Http2 } else { Protocol::Http1 }))
         }
         #[cfg(not(feature = "tls"))]

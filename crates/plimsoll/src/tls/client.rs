@@ -42,7 +42,7 @@ impl Alpn {
 
 /// The certificates that a client accepts.
 #[derive(Clone, Debug)]
-pub enum Trust {
+pub enum TlsTrust {
     /// Those of these certificate authorities.
     Authorities(Arc<RootCertStore>),
     /// Any certificate: an attacker in between can read and change everything. For trials only.
@@ -54,7 +54,7 @@ pub enum Trust {
 #[error("the system trusts no certificate authority")]
 pub struct NoSystemRoots;
 
-impl Trust {
+impl TlsTrust {
     /// The authorities that the system trusts, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Trust {
     }
 }
 
-impl PartialEq for Trust {
+impl PartialEq for TlsTrust {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Authorities(a), Self::Authorities(b)) => a.roots == b.roots,
@@ -89,7 +89,7 @@ pub struct TlsConfig {
 /// The inputs of a configuration.
 #[derive(Debug, PartialEq)]
 struct Told {
-    trust: Trust,
+    trust: TlsTrust,
     identity: Option<Identity>,
     server_name: Option<ServerName<'static>>,
 }
@@ -108,14 +108,14 @@ impl TlsConfig {
     /// is the host of each backend, as its [`Endpoint`](crate::discover::Endpoint) names it, or its
     /// address. When the source gives a backend another host, its connections get no more requests.
     #[must_use]
-    pub fn new(trust: Trust, identity: Option<Identity>, server_name: Option<ServerName<'static>>) -> Self {
+    pub fn new(trust: TlsTrust, identity: Option<Identity>, server_name: Option<ServerName<'static>>) -> Self {
         let config = |alpn: Alpn| {
             let builder = ClientConfig::builder_with_provider(provider())
                 .with_safe_default_protocol_versions()
                 .expect("the provider has cipher suites of both versions");
             let builder = match &trust {
-                Trust::Authorities(roots) => builder.with_root_certificates(Arc::clone(roots)),
-                Trust::Anybody => builder.dangerous().with_custom_certificate_verifier(Arc::new(Gullible)),
+                TlsTrust::Authorities(roots) => builder.with_root_certificates(Arc::clone(roots)),
+                TlsTrust::Anybody => builder.dangerous().with_custom_certificate_verifier(Arc::new(Gullible)),
             };
             let mut config = match &identity {
                 None => builder.with_no_client_auth(),
@@ -263,21 +263,21 @@ mod tests {
         let authority = Authority::new();
         let shown = identity(&authority, &["proxy.example"]);
         let name = |name: &'static str| Some(ServerName::try_from(name).unwrap());
-        let old = TlsConfig::new(Trust::Anybody, shown.clone(), name("web.example"));
+        let old = TlsConfig::new(TlsTrust::Anybody, shown.clone(), name("web.example"));
         for (continues, trust, shown, name) in [
-            (true, Trust::Anybody, shown.clone(), name("web.example")),
-            (true, Trust::Anybody, identity(&authority, &["proxy.example"]), name("web.example")),
-            (false, Trust::Anybody, identity(&authority, &["other.example"]), name("web.example")),
-            (false, Trust::Anybody, None, name("web.example")),
-            (false, Trust::Anybody, shown.clone(), name("other.example")),
-            (false, Trust::Anybody, shown.clone(), None),
-            (false, Trust::Authorities(Arc::new(RootCertStore::empty())), shown.clone(), name("web.example")),
+            (true, TlsTrust::Anybody, shown.clone(), name("web.example")),
+            (true, TlsTrust::Anybody, identity(&authority, &["proxy.example"]), name("web.example")),
+            (false, TlsTrust::Anybody, identity(&authority, &["other.example"]), name("web.example")),
+            (false, TlsTrust::Anybody, None, name("web.example")),
+            (false, TlsTrust::Anybody, shown.clone(), name("other.example")),
+            (false, TlsTrust::Anybody, shown.clone(), None),
+            (false, TlsTrust::Authorities(Arc::new(RootCertStore::empty())), shown.clone(), name("web.example")),
         ] {
             let new = TlsConfig::new(trust, shown, name);
             assert_eq!((new.continues(&old), old.continues(&new)), (continues, continues), "{:?}", new.told);
         }
         // Certificates without names: whether both are for the same client is unknown.
-        let [a, b] = [(); 2].map(|()| TlsConfig::new(Trust::Anybody, identity(&authority, &[]), None));
+        let [a, b] = [(); 2].map(|()| TlsConfig::new(TlsTrust::Anybody, identity(&authority, &[]), None));
         assert!(!a.continues(&b) && a.continues(&a.clone()));
     }
 }

@@ -25,10 +25,11 @@ pub use self::certificate::{Validity, names};
 pub(crate) use self::client::Alpn;
 #[cfg(test)]
 pub(crate) use self::client::server_name;
-pub use self::client::{NoSystemRoots, TlsConfig, Trust};
+pub use self::client::{NoSystemRoots, TlsConfig, TlsTrust};
 pub use self::identity::{Identity, IdentityError};
 pub use self::server::{
-    Accepted, Acceptor, ClientAuth, ClientNames, HTTP2, HandshakeFailure, ServerTls, TlsMaterial, TlsVersion, chain,
+    AcceptedConnection, Acceptor, ClientAuth, ClientNames, HTTP2, HandshakeFailure, ServerTls, TlsMaterial, TlsVersion,
+    chain,
 };
 
 /// The connections of [`TlsConfig`] and [`Acceptor`].

@@ -83,7 +83,7 @@ async fn connections_serve_on_under_tls_unless_there_is_more_than_the_response()
         let (address, connections) = secure(body, and_more).await;
         let mut config = plain_config();
         config.pool.min_connections = 0;
-        config.tls = Some(TlsConfig::new(Trust::Anybody, None, None));
+        config.tls = Some(TlsConfig::new(TlsTrust::Anybody, None, None));
         let cluster = Cluster::new("test", config, [address]);
         tokio::spawn(cluster.run());
         until(|| view_of(&cluster, address).snapshot.state == State::Healthy).await;

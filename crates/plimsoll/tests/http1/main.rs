@@ -26,7 +26,7 @@ use plimsoll::client::{
     Client, ClientAddress, Cluster, Error, Informational, ProxyProtocol, RequestOptions, ResponseBody, RetryPolicy,
     Upgraded,
 };
-use plimsoll::tls::{TlsConfig, Trust};
+use plimsoll::tls::{TlsConfig, TlsTrust};
 use plimsoll_core::health::State;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -123,7 +123,7 @@ async fn a_request_has_three_attempts_at_different_backends() {
     let cluster = running(rich(), &full.iter().collect::<Vec<_>>()).await;
     let client = Client::<Empty<Bytes>>::new(&cluster);
     let mut told = Vec::new();
-    let response = client.send_telling(get("/"), RequestOptions::default(), &mut told).await.unwrap();
+    let response = client.send_recording(get("/"), RequestOptions::default(), &mut told).await.unwrap();
     assert_eq!(response.body().attempts(), 3);
     assert_eq!(full.iter().map(Server::requests).max(), Some(1));
     let next: Vec<_> = told.iter().map(|failed| failed.next).collect();

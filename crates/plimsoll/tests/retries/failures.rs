@@ -150,7 +150,7 @@ async fn an_error_says_how_often_it_was_tried_and_that_it_may_have_been_seen() {
     let cluster = connected(config, &[one, two]).await;
     let client = Client::<Empty<Bytes>>::new(&cluster);
     let mut told = Vec::new();
-    let error = client.send_telling(get("/"), RequestOptions::default(), &mut told).await.unwrap_err();
+    let error = client.send_recording(get("/"), RequestOptions::default(), &mut told).await.unwrap_err();
     assert_eq!((error.attempts(), error.nothing_sent()), (3, false), "{error}");
     assert!(error.backend_address().is_some() && error.to_string().ends_with("(the last of 3 attempts)"), "{error}");
     let [FailedAttempt { next: NextStep::Retried, failure: Failure::Error(_), .. }, ..] = &told[..] else {

@@ -94,7 +94,7 @@ async fn what_one_backend_does_not_answer_another_does_and_nobody_is_blamed() {
             let mut request = bare(Method::GET, "/slow");
             request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "5000".parse().unwrap());
             let mut told = Vec::new();
-            let response = client.send_telling(request, RequestOptions::default(), &mut told).await.unwrap();
+            let response = client.send_recording(request, RequestOptions::default(), &mut told).await.unwrap();
             attempts.push(response.body().attempts());
             assert_eq!(response.body().backend_address(), well.address.into());
             assert_eq!(whole(response).await.1, "ok");
@@ -218,7 +218,7 @@ async fn an_attempt_that_fails_leaves_it_to_the_other() {
         sent += 1;
         let mut told = Vec::new();
         let request = bare(Method::GET, "/slow");
-        let response = client.send_telling(request, RequestOptions::default(), &mut told).await.unwrap();
+        let response = client.send_recording(request, RequestOptions::default(), &mut told).await.unwrap();
         assert_eq!(whole(response).await, (StatusCode::OK, Bytes::from_static(b"late")));
         let next: Vec<_> = told.iter().map(|attempt| attempt.next).collect();
         match next[..] {
@@ -323,7 +323,7 @@ async fn where_both_fail_it_goes_on_as_after_two_attempts() {
             cluster.drain(well.address);
             let mut told = Vec::new();
             let sent = {
-                let sending = client.send_telling(bare(Method::GET, "/slow"), RequestOptions::default(), &mut told);
+                let sending = client.send_recording(bare(Method::GET, "/slow"), RequestOptions::default(), &mut told);
                 let back = async {
                     until(|| at_one.lock().unwrap().len() + at_two.lock().unwrap().len() == 2).await;
                     cluster.undrain(well.address);

@@ -64,7 +64,7 @@ async fn overdue_attempt_is_told_with_its_next_step() {
     let client = Client::new(&cluster);
     loop {
         let mut told = Vec::new();
-        let response = client.send_telling(get("/"), RequestOptions::default(), &mut told).await;
+        let response = client.send_recording(get("/"), RequestOptions::default(), &mut told).await;
         assert_eq!(response.unwrap().status(), StatusCode::OK);
         if !seen.lock().unwrap().is_empty() {
             assert!(

@@ -60,7 +60,7 @@ async fn whoever_waited_for_nobody_is_told_what_the_backend_said() {
         *drained.lock().unwrap() = Some(cluster.clone());
         let mut told = Vec::new();
         let error =
-            Client::new(&cluster).send_telling(get("/"), RequestOptions::default(), &mut told).await.unwrap_err();
+            Client::new(&cluster).send_recording(get("/"), RequestOptions::default(), &mut told).await.unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{error}");
         assert_eq!((error.shed_reason(), error.retry_after()), (Some(reason), retry_after), "{error}");
         let [FailedAttempt { next: NextStep::GaveUp(NoRetryReason::NoOther), .. }] = &told[..] else {

@@ -30,7 +30,7 @@ use crate::client::cluster::{Ask, Denial, Grant};
 use crate::client::error::Error;
 use crate::client::failed_attempt::{Failure, NextStep, NoRetryReason};
 use crate::client::outgoing::Outgoing;
-use crate::client::refused::Refused;
+use crate::client::refused::Refusal;
 use crate::client::replay::{Copy, is_idempotent};
 use crate::client::request_body::RequestBody;
 
@@ -107,7 +107,7 @@ impl<B: RequestBody> Call<'_, B> {
         &mut self,
         id: BackendId,
         address: Address,
-        refused: Refused,
+        refused: Refusal,
         request: Repeatability,
     ) -> Result<Turn, Denial> {
         self.retried("refused");
@@ -121,7 +121,7 @@ impl<B: RequestBody> Call<'_, B> {
     }
 
     /// Marks a refusal that the caller gets to see.
-    pub(super) fn pass_on(&self, refused: &Refused, denied: Denial, headers: &mut HeaderMap) {
+    pub(super) fn pass_on(&self, refused: &Refusal, denied: Denial, headers: &mut HeaderMap) {
         if denied.caller_answer == CallerAnswer::DoNotRetry {
             say_overloaded_no_retry(headers, refused.code.is_some());
         }

@@ -26,7 +26,7 @@ use crate::client::error::Error;
 use crate::client::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::Pool;
-use crate::client::refused::Refused;
+use crate::client::refused::Refusal;
 use crate::client::request_body::RequestBody;
 use crate::client::request_options::RequestOptions;
 use crate::client::timer::{Limit, TooLate};
@@ -178,7 +178,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// Tells the gate of a refusal.
     #[cold]
-    pub(super) fn learn(&self, refused: &Refused, attempt: &mut Attempt) {
+    pub(super) fn learn(&self, refused: &Refusal, attempt: &mut Attempt) {
         if self.is_batch() && refused.end().row().batch.is_rejection() {
             attempt.refused();
         }

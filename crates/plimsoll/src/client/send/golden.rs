@@ -168,7 +168,7 @@ async fn head_effects(status: StatusCode, fields: &HeaderMap, is_grpc: bool) -> 
     };
     let whole = effects(|attempt| complete(&mut read(attempt), is_grpc)).await;
     let left = effects(|attempt| drop(read(attempt))).await;
-    let refused = Refused::read(status, fields);
+    let refused = Refusal::read(status, fields);
     let retry = refused.map(|refused| format!("{refused}: {:?} {:?}", refused.failure(), refused.end().row().batch));
     format!("{whole}; abandoned {left}; {}", retry.as_deref().unwrap_or("no refusal"))
 }
@@ -272,7 +272,7 @@ async fn errors() -> Vec<(String, Error)> {
     for (why, caller_answer) in whys.flat_map(|why| [(why, CallerAnswer::Answer), (why, CallerAnswer::DoNotRetry)]) {
         use plimsoll_core::rejection::Retry;
         let (status, is_certain) = (StatusCode::SERVICE_UNAVAILABLE, why.is_some());
-        let refused = Refused { status, code: None, why, retry: Retry::After, after, is_certain };
+        let refused = Refusal { status, code: None, why, retry: Retry::After, after, is_certain };
         let name = why.map_or("unnamed", Rejection::name);
         all.push((
             format!("refused, {name}, {caller_answer:?}"),

@@ -34,7 +34,7 @@ use crate::client::config::Version;
 use crate::client::error::Error;
 use crate::client::failed_attempt::{Failure, NextStep};
 use crate::client::outgoing::Outgoing;
-use crate::client::refused::Refused;
+use crate::client::refused::Refusal;
 use crate::client::request_body::RequestBody;
 use crate::client::request_options::Idempotent;
 use crate::client::timer::Limit;
@@ -260,7 +260,7 @@ impl LosingAttempt {
             AttemptResult::Answered(mut response) => {
                 // The backend must not wait for the fate of the answer.
                 response.body_mut().settle();
-                let refused = Refused::read(response.status(), response.headers());
+                let refused = Refusal::read(response.status(), response.headers());
                 (refused.map(Failure::Refused), Some(Box::new(response)))
             }
             AttemptResult::NotSent(error) => (Some(Failure::Error(error)), None),
@@ -277,7 +277,7 @@ fn is_good(tried: &AttemptResult, is_grpc: bool) -> bool {
     let (status, headers) = (response.status(), response.headers());
     let outcome = classify::head(status, headers, is_grpc).map(|end| end.row().outcome);
     let is_failure = matches!(outcome, Some(Outcome::Failure | Outcome::Overloaded));
-    !is_failure && Refused::read(status, headers).is_none()
+    !is_failure && Refusal::read(status, headers).is_none()
 }
 
 /// The same request, which has no body.

@@ -41,7 +41,7 @@ use super::informational::Informational;
 use super::inherit::inherit;
 use super::outgoing::Outgoing;
 use super::pool::Pool;
-use super::refused::Refused;
+use super::refused::Refusal;
 use super::request_body::RequestBody;
 use super::request_options::RequestOptions;
 use super::timer::{Limit, TooLate};
@@ -453,14 +453,14 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// The refusal in the head of a response, if the backend did not serve the request. The status
     /// alone rules that out for nearly all responses.
-    fn refusal(&self, status: StatusCode, headers: &HeaderMap) -> Option<Refused> {
+    fn refusal(&self, status: StatusCode, headers: &HeaderMap) -> Option<Refusal> {
         if status.as_u16() < 400 && !(self.is_grpc && headers.contains_key(GRPC_STATUS))
             || !self.pool.cluster().retries() && !self.is_batch()
             || self.race.is_some()
         {
             return None;
         }
-        Refused::read(status, headers)
+        Refusal::read(status, headers)
     }
 
     /// Wraps the body of a response.

@@ -51,9 +51,9 @@ pub struct ResponderSettings {
     pub limits: QueryLimits,
 }
 
-/// Counts since the start.
+/// The counts of a responder since its start, and its leases now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ResponderView {
     /// Those of the answers and notices.
     pub responder: ResponderCounts,
     /// Datagrams that were no valid query: another protocol, a wrong length or field.
@@ -84,7 +84,7 @@ struct Progress {
     has_paused: bool,
     /// The next keys.
     keyring: Option<Keyring>,
-    counts: Counts,
+    counts: ResponderView,
 }
 
 impl Shared {
@@ -159,7 +159,7 @@ impl Responder {
 
     /// Counts since the start.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ResponderView {
         self.shared.progress.lock().counts
     }
 

@@ -19,7 +19,7 @@ use plimsoll_core::probe::{Pace, Pacer, Peer, Reply, Responder, ResponderConfig}
 use plimsoll_wire::probe::{CookieKey, Fault, Keyring, LENGTH, Message, decode, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Counts, Shared, Subject};
+use super::{ResponderView, Shared, Subject};
 use crate::probe::socket::{Buffers, Read, Route, Socket};
 
 /// Datagrams that are read per second, those of a flood included.
@@ -46,7 +46,7 @@ pub(super) struct Run {
     reads: Pacer,
     /// The last turn had many datagrams, and read them all.
     may_pause: bool,
-    counts: Counts,
+    counts: ResponderView,
     origin: Instant,
 }
 
@@ -68,7 +68,7 @@ impl Run {
             locals: Vec::new(),
             reads: Pacer::new(READS),
             may_pause: false,
-            counts: Counts::default(),
+            counts: ResponderView::default(),
             origin: Instant::now(),
         }
     }

@@ -14,7 +14,7 @@ pub struct DecisionCounter {
 
 /// Admitted and shed requests of one kind, such as a criticality or a customer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
+pub struct DecisionCounts {
     /// Admitted.
     pub admitted: u64,
     /// Shed, in the order of [`Rejection::ALL`].
@@ -34,13 +34,13 @@ impl DecisionCounter {
 
     /// The counts so far.
     #[must_use]
-    pub fn read(&self) -> Decided {
+    pub fn read(&self) -> DecisionCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Decided { admitted: read(&self.admitted), shed: self.shed.each_ref().map(read) }
+        DecisionCounts { admitted: read(&self.admitted), shed: self.shed.each_ref().map(read) }
     }
 }
 
-impl Decided {
+impl DecisionCounts {
     /// Requests shed for this reason.
     #[must_use]
     pub const fn shed_for(&self, reason: Rejection) -> u64 {
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_a_gate_while_nothing_else_is_counted() {
-        let names = Decided::default().by_name().map(|(name, _)| name);
+        let names = DecisionCounts::default().by_name().map(|(name, _)| name);
         assert_eq!(names.collect::<Vec<_>>(), ["admitted", "overloaded", "overloaded-no-retry", "deadline", "quota"]);
     }
 

@@ -14,7 +14,7 @@ use plimsoll_core::admit::{Entry, Flow, Mode, Observation, Outlook, ProcessObser
 use plimsoll_core::probe::LatencyByLoad;
 use plimsoll_core::signal::{Gauges, ResourceConfig, ResourceWatch};
 use plimsoll_core::{Speed, Timestamp};
-use plimsoll_system::{LEAST_CPUS, ProcessSample};
+use plimsoll_system::{MIN_CPUS, ProcessSample};
 use plimsoll_wire::orca;
 
 use super::super::response::has_failed;
@@ -87,7 +87,7 @@ impl Gate<ForeignProcess> {
         config: ResourceConfig,
     ) -> Arc<Self> {
         let clock = Clock::start();
-        let mut ranked = with_capacity(cpus.unwrap_or(LEAST_CPUS));
+        let mut ranked = with_capacity(cpus.unwrap_or(MIN_CPUS));
         (ranked.outlook, ranked.speed) = (outlook, speed);
         let signals = ForeignProcess {
             sent: AtomicU64::new(0),

@@ -32,7 +32,7 @@ use plimsoll_core::quota::{Limiter, Refused};
 use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::Loads;
 use plimsoll_core::{Criticality, Rejection, Speed, Timestamp};
-use plimsoll_system::LEAST_CPUS;
+use plimsoll_system::MIN_CPUS;
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use tokio::sync::Notify;
@@ -41,7 +41,7 @@ use tokio::time::Instant;
 use super::coalescing;
 use crate::clock::Clock;
 
-pub use counts::{Decided, DecisionCounter};
+pub use counts::{DecisionCounter, DecisionCounts};
 pub use foreign::{ForeignProcess, Permit};
 pub(super) use own::{Gauge, OwnProcess};
 /// A measurement of a [`ForeignProcess`].
@@ -315,7 +315,7 @@ impl<S: Signals> Admission<S> {
 
     /// Admitted and shed requests since the start, in the order of [`Criticality::ALL`].
     #[must_use]
-    pub fn counts(&self) -> [Decided; Criticality::ALL.len()] {
+    pub fn counts(&self) -> [DecisionCounts; Criticality::ALL.len()] {
         self.by_criticality.each_ref().map(DecisionCounter::read)
     }
 
@@ -333,7 +333,7 @@ impl<S: Signals> Admission<S> {
     }
 }
 
-/// The settings of a gate for this many CPUs, at least [`LEAST_CPUS`].
+/// The settings of a gate for this many CPUs, at least [`MIN_CPUS`].
 fn with_capacity(cpus: f64) -> AdmissionConfig {
-    AdmissionConfig::new(cpus.max(LEAST_CPUS)).expect("a finite number of CPUs, above zero")
+    AdmissionConfig::new(cpus.max(MIN_CPUS)).expect("a finite number of CPUs, above zero")
 }

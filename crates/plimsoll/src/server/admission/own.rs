@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use plimsoll_core::admit::{self, AdmissionConfig, Entry, Mode, Observation, Outlook};
 use plimsoll_core::signal::{Gauges, ResourceConfig, ResourceWatch};
 use plimsoll_core::{Speed, Timestamp};
-use plimsoll_system::{ScarceReader, Whose};
+use plimsoll_system::{Owner, ScarceReader};
 
 use super::{Gate, Signals, with_capacity};
 use crate::server::available::Available;
@@ -106,7 +106,7 @@ impl Gate<OwnProcess> {
         (config.outlook, config.speed) = (outlook, speed);
         let seen = Observation { cpu: cpu.used().as_secs_f64(), ..Observation::default() };
         let scarce = watched.is_any().then(|| {
-            let seen = Mutex::new((ScarceReader::of(Whose::Own, watched), ResourceWatch::new(watched)));
+            let seen = Mutex::new((ScarceReader::of(Owner::ThisProcess, watched), ResourceWatch::new(watched)));
             Watch { seen, gauges: Mutex::default() }
         });
         let signals = OwnProcess {

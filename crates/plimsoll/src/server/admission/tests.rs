@@ -37,8 +37,8 @@ fn ask(admission: &Admission<ForeignProcess>, criticality: Criticality) -> Resul
 }
 
 /// The counts of all criticalities together.
-fn count(admission: &Admission<ForeignProcess>) -> Decided {
-    admission.counts().into_iter().fold(Decided::default(), |mut sum, of| {
+fn count(admission: &Admission<ForeignProcess>) -> DecisionCounts {
+    admission.counts().into_iter().fold(DecisionCounts::default(), |mut sum, of| {
         sum.admitted += of.admitted;
         sum.shed.iter_mut().zip(of.shed).for_each(|(sum, of)| *sum += of);
         sum

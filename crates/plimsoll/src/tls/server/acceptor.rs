@@ -114,7 +114,7 @@ pub struct ClientNames(pub Arc<[Box<str>]>);
 
 /// A connection after its handshake.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AcceptedConnection {
     /// The connection.
     pub stream: Stream,
     /// Its client.
@@ -161,7 +161,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// The handshake failed. It is counted.
-    pub async fn accept(&self, socket: impl Into<Socket>) -> Result<Accepted, HandshakeFailure> {
+    pub async fn accept(&self, socket: impl Into<Socket>) -> Result<AcceptedConnection, HandshakeFailure> {
         let socket = socket.into();
         let peer = match &socket {
             Socket::Tcp(tcp) => tcp.peer_addr().ok(),
@@ -196,7 +196,7 @@ impl Acceptor {
         (number, ended)
     }
 
-    async fn shake(&self, mut socket: Socket) -> Result<Accepted, (HandshakeFailure, Option<io::Error>)> {
+    async fn shake(&self, mut socket: Socket) -> Result<AcceptedConnection, (HandshakeFailure, Option<io::Error>)> {
         let closed = |error| (HandshakeFailure::Closed, Some(error));
         let mut first = [0; 3];
         let seen = socket.peek(&mut first).await.map_err(closed)?;
@@ -218,7 +218,7 @@ impl Acceptor {
         let connection = stream.get_ref().1;
         let client = connection.peer_certificates().and_then(<[_]>::first).map(names).unwrap_or_default();
         let (client, is_http2) = (ClientNames(client.into_vec().into()), connection.alpn_protocol() == Some(HTTP2));
-        Ok(Accepted { stream: Stream::Tls(Box::new(TlsStream::Server(stream))), client, is_http2 })
+        Ok(AcceptedConnection { stream: Stream::Tls(Box::new(TlsStream::Server(stream))), client, is_http2 })
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
 
     use super::*;
     use crate::tls::testing::Authority;
-    use crate::tls::{ClientAuth, Identity, TlsConfig, TlsMaterial, TlsVersion, Trust};
+    use crate::tls::{ClientAuth, Identity, TlsConfig, TlsMaterial, TlsTrust, TlsVersion};
 
     fn identity(authority: &Authority, names: &[&str]) -> Identity {
         let (certificate, key) = authority.sign(names);
@@ -308,7 +308,7 @@ mod tests {
         let authority = Authority::new();
         let acceptor = acceptor(&authority);
         let (client, server) = pair().await;
-        let tls = TlsConfig::new(Trust::Anybody, Some(identity(&authority, &["spiffe://td/shop"])), None);
+        let tls = TlsConfig::new(TlsTrust::Anybody, Some(identity(&authority, &["spiffe://td/shop"])), None);
         let (client, server) = tokio::join!(tls.connect_http2(client, "a.example"), acceptor.accept(server));
         let (_client, accepted) = (client.unwrap(), server.unwrap());
         assert!(accepted.is_http2 && *accepted.client.0 == ["spiffe://td/shop".into()], "{:?}", accepted.client);
@@ -322,7 +322,7 @@ mod tests {
         let acceptor = acceptor(&authority);
         for shown in [None, Some(identity(&stranger, &["spiffe://td/shop"]))] {
             let (client, server) = pair().await;
-            let tls = TlsConfig::new(Trust::Anybody, shown, None);
+            let tls = TlsConfig::new(TlsTrust::Anybody, shown, None);
             let (_client, server) = tokio::join!(tls.connect_http2(client, "a.example"), acceptor.accept(server));
             assert_eq!(server.err(), Some(HandshakeFailure::ClientCertificate));
         }

@@ -22,7 +22,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 
-pub use self::acceptor::{Accepted, Acceptor, ClientNames, HandshakeFailure, chain};
+pub use self::acceptor::{AcceptedConnection, Acceptor, ClientNames, HandshakeFailure, chain};
 use self::by_host::ByHost;
 use super::{Identity, provider, ticketer};
 
