@@ -106,7 +106,7 @@ impl Output {
             progress(written);
             self.advance(written);
         }
-        if let Stream::Tls(_) = stream {
+        if stream.is_tls() {
             ready!(Pin::new(stream).poll_flush(cx))?;
         }
         Poll::Ready(Ok(()))

@@ -129,6 +129,7 @@ impl<B: Body<Data = Bytes>> Body for ServerBody<B> {
 }
 
 impl OwnBody {
+    #[cfg_attr(not(feature = "grpc"), expect(unused_variables, reason = "only streams wait"))]
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         match self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(Frame::data)),

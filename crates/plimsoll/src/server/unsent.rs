@@ -61,7 +61,9 @@ where
     type Error = S::Error;
     type Future = TrackedFuture<S::Future>;
 
+    #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "only TLS has names of clients"))]
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        #[cfg(feature = "tls")]
         if let Some(client) = &self.client {
             request.extensions_mut().insert(client.clone());
         }

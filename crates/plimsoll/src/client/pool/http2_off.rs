@@ -1,5 +1,6 @@
 //! In place of HTTP/2 connections where their feature is off: a backend has none.
 
+use std::convert::Infallible;
 use std::marker::PhantomData;
 
 use plimsoll_core::Timestamp;
@@ -22,7 +23,7 @@ impl<B> Http2<B> {
 
     pub(super) fn close_idle(&mut self, _: Timestamp) {}
 
-    pub(super) fn wait_for_opening<T>(&mut self, _: Option<T>) -> bool {
+    pub(super) fn wait_for_opening(&mut self, _: Option<Infallible>) -> bool {
         false
     }
 

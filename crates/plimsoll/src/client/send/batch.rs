@@ -17,7 +17,7 @@ use plimsoll_core::{BackendId, Rejection};
 use plimsoll_wire::grpc;
 
 use super::again::Repeatability;
-use super::{Call, Turn, version};
+use super::{Call, Turn};
 use crate::client::attempt::{Attempt, Streams as _};
 use crate::client::batch::{Batch, Place, QueueFull};
 use crate::client::body::ResponseBody;
@@ -63,7 +63,7 @@ pub(super) async fn send<B: RequestBody>(
     let mut call = Call {
         pool,
         is_grpc,
-        version: version(requests.protocol, is_grpc),
+        version: requests.protocol.version(is_grpc),
         requests,
         timeout: limit,
         limit,
