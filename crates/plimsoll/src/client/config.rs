@@ -172,6 +172,7 @@ impl SubsetChoice {
 /// The active health check of a backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[doc(alias = "health check")]
+#[non_exhaustive]
 pub enum Check {
     /// No check: a backend that accepts connections counts as healthy.
     #[default]
@@ -225,6 +226,7 @@ impl Default for CheckTimeout {
 
 /// The HTTP version for a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Protocol {
     /// HTTP/2 for gRPC requests, HTTP/1.1 for all others, as a mixed backend without TLS is likely
     /// to understand. Without the feature `http2`, HTTP/1.1 for all.
@@ -239,6 +241,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// The version for a request.
+    #[cfg_attr(not(feature = "http2"), expect(unused_variables, reason = "there is one version"))]
     pub(crate) fn version(self, is_grpc: bool) -> Version {
         match self {
             #[cfg(feature = "http2")]

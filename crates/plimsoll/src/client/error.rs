@@ -281,6 +281,7 @@ impl fmt::Display for Cause {
 
 /// The reason why no connection could be opened.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The system said no.
     #[error(transparent)]

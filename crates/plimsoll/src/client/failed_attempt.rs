@@ -24,6 +24,7 @@ pub struct FailedAttempt {
 
 /// The reason why an attempt failed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Failure {
     /// There was no answer.
     Error(Error),

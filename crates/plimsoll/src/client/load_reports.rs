@@ -27,6 +27,7 @@ pub struct LoadReports {
 
 /// A format of load reports that servers send on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReportFormat {
     /// `TEXT key=value, …`: the shortest.
     Text,

@@ -39,6 +39,7 @@ const GO_AWAY: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
 
 /// The reason why a connection had no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandshakeFailure {
     /// Plain HTTP.
     #[error("plain HTTP where TLS is spoken")]

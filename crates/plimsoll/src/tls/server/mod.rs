@@ -34,6 +34,7 @@ pub const HTTP2: &[u8] = b"h2";
 
 /// The oldest version of TLS that is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TlsVersion {
     /// TLS 1.2, which some clients of services still need, with the ciphers of 1.3's kind only.
     V1_2,
@@ -43,6 +44,7 @@ pub enum TlsVersion {
 
 /// The certificate that clients have to show.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum ClientAuth {
     /// None.
     None,
