@@ -14,8 +14,8 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use plimsoll::client::{Client, Cluster, ClusterConfig};
 use plimsoll::discover;
+use plimsoll::hop;
 use plimsoll::server::{Lifecycle, ServeConfig, ServerLayer, serve};
-use plimsoll::wire::hop;
 
 type Next = Client<Empty<Bytes>>;
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use plimsoll::core::Criticality;
+use plimsoll::Criticality;
 use plimsoll::server::{Classifier, Lifecycle, ServeConfig, ServerLayer, Trust, serve};
 
 #[tokio::main]

@@ -4,7 +4,7 @@
 
 use plimsoll::client::{Check, Client, Cluster, ClusterConfig};
 use plimsoll::discover;
-use plimsoll::wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse};
+use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse};
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 

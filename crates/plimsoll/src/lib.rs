@@ -64,11 +64,27 @@ pub mod tls;
 #[path = "tls_off.rs"]
 mod tls;
 
-/// The state machines. Their configuration and values appear in this crate's interface.
-pub use plimsoll_core as core;
-
-/// Wire formats beside the payload: answers without service, load reports, gRPC codes.
-pub use plimsoll_wire as wire;
+#[cfg(feature = "client")]
+#[doc(inline)]
+pub use address::Address;
+#[cfg(feature = "client")]
+#[doc(inline)]
+pub use client::{Check, Client, Cluster, ClusterConfig, Error, PolicyKind, Protocol, RequestOptions, RetryPolicy};
+#[cfg(feature = "client")]
+#[doc(inline)]
+pub use discover::{Discover, Endpoint};
+pub use plimsoll_core::{BackendId, Criticality, LoadReport, Ratio, Rejection, Speed, Timestamp, Weight};
+/// The removal of hop-by-hop fields, for gateways.
+pub use plimsoll_wire::hop;
+#[cfg(feature = "server")]
+#[doc(inline)]
+pub use server::{DrainConfig, Lifecycle, Pressure, Quota, RequestContext, ServerLayer};
+#[cfg(all(feature = "serve", any(feature = "http1", feature = "http2")))]
+#[doc(inline)]
+pub use server::{ServeConfig, serve};
+#[cfg(feature = "tls")]
+#[doc(inline)]
+pub use tls::TlsConfig;
 
 /// Runs the Rust code of the README and the guides as tests of the documentation.
 #[cfg(doctest)]

@@ -103,6 +103,29 @@ pub use self::request_options::{Idempotent, RequestOptions};
 pub use self::service::ServiceBody;
 pub use self::trace::{AttemptSpan, AttemptStart, AttemptSummary, Tracer};
 pub use self::upgraded::Upgraded;
+/// The settings of a balancer: [`ClusterConfig::balancer`].
+pub use plimsoll_core::BalancerConfig;
+pub use plimsoll_core::batch::{BatchConfig, Counts as BatchCounts, Target};
+pub use plimsoll_core::health::{BackoffConfig, CheckConfig, OutlierConfig, Reason, SlowStartConfig, State};
+pub use plimsoll_core::pick::{
+    HashConfig, HashKey, HashPicks, LoadBound, PolicyKind, PrequalConfig, ProbeRule, ProbeSource, WeightedConfig,
+};
+pub use plimsoll_core::rejection::Retry;
+pub use plimsoll_core::retry::hedge::HedgeConfig;
+pub use plimsoll_core::retry::{BudgetConfig, CallerAnswer, MaxAttempts, RetryConfig};
+/// The party that a slot is charged to.
+pub use plimsoll_core::slots::Holder;
+pub use plimsoll_core::spill::SpillConfig;
+pub use plimsoll_core::subset::{Algorithm, Client as SubsetClient, MissingInput, SubsetConfig};
+pub use plimsoll_core::throttle::{Multiple, ThrottlePolicy};
+/// The values of a balancer, in views and notices.
+pub use plimsoll_core::{
+    BackendId, BackendSnapshot, Distribution, Event, LoadMeasure, LocalitySnapshot, Overview, ProbeCensus, ProbeCounts,
+    ProbeSnapshot,
+};
+pub use plimsoll_wire::grpc::Code as GrpcCode;
+/// The metadata of a request: its criticality, deadline and attempt.
+pub use plimsoll_wire::metadata::Metadata;
 pub use plimsoll_wire::orca::UtilizationMetric;
 /// The client of a request, for backends that learn it by the PROXY protocol: an extension of the
 /// request.

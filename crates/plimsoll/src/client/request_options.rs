@@ -89,8 +89,7 @@ impl RequestOptions {
     /// Sends the request to the backend of this key, in a cluster with the policy `hash`.
     ///
     /// ```
-    /// use plimsoll::client::RequestOptions;
-    /// use plimsoll::core::pick::HashKey;
+    /// use plimsoll::client::{HashKey, RequestOptions};
     ///
     /// let options = RequestOptions::default().with_key(HashKey::of(b"user 17"));
     /// # assert!(options.key.is_some());

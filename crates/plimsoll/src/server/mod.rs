@@ -81,6 +81,7 @@
 //! Callers are strangers by default, and their claims to be critical are capped. Where all callers
 //! are services of your own, add [`.trust(Trust::Full)`](ServerLayerBuilder::trust).
 
+#[doc(hidden)] // The gate of another process: for the proxy.
 pub mod admission;
 mod available;
 mod body;
