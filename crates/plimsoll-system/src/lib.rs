@@ -1,8 +1,9 @@
 //! The resources that a process may use, and its usage: for this process or another one.
 //!
-//! A server reads its own. The proxy reads those of the process that it protects. All of it comes from `/proc` and from the control groups, in either version. A missing
-//! file is `None` or no limit, so that the same code runs without control groups. The speed of the
-//! machine is configured or measured ([`MachineSpeed`]).
+//! A server reads its own. The proxy reads those of the process that it protects. All of it comes
+//! from `/proc` and from the control groups, in either version. A missing file is `None` or no limit,
+//! so that the same code runs without control groups. The speed of the machine is configured or
+//! measured ([`MachineSpeed`]).
 
 mod calibration;
 mod cpus;
