@@ -123,6 +123,8 @@ pub use plimsoll_core::{
     BackendId, BackendSnapshot, Distribution, Event, LoadMeasure, LocalitySnapshot, Overview, ProbeCensus, ProbeCounts,
     ProbeSnapshot,
 };
+/// The defect of a message over HTTP/1.1, in a [`Cause`].
+pub use plimsoll_http1::Fault;
 pub use plimsoll_wire::grpc::Code as GrpcCode;
 /// The metadata of a request: its criticality, deadline and attempt.
 pub use plimsoll_wire::metadata::Metadata;

@@ -29,7 +29,7 @@ thread_local! {
 ///
 /// [`ServerLayer`](super::ServerLayer) calls it by itself. It is for users of the gate in
 /// [`plimsoll_core`].
-pub fn turned_away(shed: &Shed) {
+pub fn note_shed(shed: &Shed) {
     // A thread that ends has no more to count.
     let _ = THREAD.try_with(|thread| {
         let (clock, coalescing) = &mut *thread.borrow_mut();

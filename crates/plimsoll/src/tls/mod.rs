@@ -18,7 +18,6 @@ mod server;
 
 use std::sync::{Arc, LazyLock};
 
-use rustls::crypto::CryptoProvider;
 use rustls::server::ProducesTickets;
 
 pub use self::certificate::{Validity, names};
@@ -35,8 +34,10 @@ pub use self::server::{
 /// The connections of [`TlsConfig`] and [`Acceptor`].
 pub use plimsoll_stream::{Socket, Stream};
 /// The types of rustls in this interface.
-pub use rustls::RootCertStore;
-pub use rustls::pki_types::ServerName;
+pub use rustls::crypto::CryptoProvider;
+pub use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+pub use rustls::sign::CertifiedKey;
+pub use rustls::{Error as RustlsError, RootCertStore, ServerConfig};
 
 /// The cryptography of every connection.
 ///

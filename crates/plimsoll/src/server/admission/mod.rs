@@ -268,7 +268,7 @@ impl<S: Signals> Admission<S> {
         let reason = shed.map(|shed| shed.reason);
         let decision = match (entry, shed) {
             (None, Some(shed)) => {
-                coalescing::turned_away(&shed);
+                coalescing::note_shed(&shed);
                 Err(shed)
             }
             (entry, _) => Ok(entry),
