@@ -41,6 +41,12 @@
 //! assert_eq!(balancer.pick(now, &mut rng), Pick::Backend(id));
 //! balancer.finish(now, id, Completion { outcome: Outcome::Success, latency: None }, &mut ());
 //! ```
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `rand_core_0_10` | [`Random`] for each generator of rand_core 0.10 |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -68,6 +74,7 @@ pub mod pick;
 pub mod probe;
 pub mod queue;
 pub mod quota;
+mod random;
 mod ratio;
 pub mod rejection;
 pub mod report;
@@ -94,6 +101,7 @@ pub use criticality::Criticality;
 pub use event::{Event, Observe};
 pub use id::BackendId;
 pub use operation::Operation;
+pub use random::{Random, RandomFn};
 pub use ratio::{Ratio, Weight};
 pub use rejection::Rejection;
 pub use report::LoadReport;

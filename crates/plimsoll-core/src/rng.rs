@@ -1,18 +1,18 @@
 //! Draws from the caller's generator.
 
-use rand_core::Rng;
+use crate::Random;
 
 /// A uniform index below `n`, which must not be zero.
 ///
 /// It is Lemire's multiplication without its rejection step. With 32 random bits and n up to 10⁵
 /// the bias is below 3·10⁻⁵, far below the resolution of any measure of balance.
-pub(crate) fn below(rng: &mut impl Rng, n: usize) -> usize {
+pub(crate) fn below(rng: &mut impl Random, n: usize) -> usize {
     debug_assert!(n > 0 && u32::try_from(n).is_ok(), "n fits 32 bits and is not zero");
     ((u64::from(rng.next_u32()) * n as u64) >> 32) as usize
 }
 
 /// A uniform number in [0, 1).
-pub(crate) fn unit(rng: &mut impl Rng) -> f64 {
+pub(crate) fn unit(rng: &mut impl Random) -> f64 {
     f64::from(rng.next_u32()) / (f64::from(u32::MAX) + 1.0)
 }
 
@@ -26,29 +26,14 @@ pub(crate) fn spread(number: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use core::convert::Infallible;
-
-    use rand_core::TryRng;
-
     use super::*;
 
     /// A generator that draws this number only.
     struct Always(u32);
 
-    impl TryRng for Always {
-        type Error = Infallible;
-
-        fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-            Ok(self.0)
-        }
-
-        fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-            Ok(u64::from(self.0) << 32 | u64::from(self.0))
-        }
-
-        fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
-            bytes.fill(self.0 as u8);
-            Ok(())
+    impl Random for Always {
+        fn next_u64(&mut self) -> u64 {
+            u64::from(self.0) << 32 | u64::from(self.0)
         }
     }
 

@@ -25,10 +25,10 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
 use twox_hash::XxHash64;
 
 use super::Ask;
+use crate::Random;
 use crate::rng::{self, spread};
 
 /// The time that a draw lasts: much longer than a task, and than the retries of a user.
@@ -44,12 +44,12 @@ pub fn cohort(key: &[u8], since_epoch: Duration) -> Option<u64> {
 }
 
 /// The draw of a request: a number in [0, 1), the same for all requests of a cohort.
-pub(super) fn draw(ask: &Ask, rng: &mut impl Rng) -> f64 {
+pub(super) fn draw(ask: &Ask, rng: &mut impl Random) -> f64 {
     draw_of(ask.cohort, rng)
 }
 
 /// The same for a cohort, or for a request on its own.
-pub(super) fn draw_of(cohort: Option<u64>, rng: &mut impl Rng) -> f64 {
+pub(super) fn draw_of(cohort: Option<u64>, rng: &mut impl Random) -> f64 {
     let Some(cohort) = cohort else { return rng::unit(rng) };
     (spread(cohort) >> 32) as f64 / (f64::from(u32::MAX) + 1.0)
 }

@@ -26,8 +26,6 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::{
     Admission, AdmissionConfig, Ask, Charge, Limits, Pressure, Quota, RankedAdmission, Shed, Standing, Verdict, cohort,
     limits,
@@ -36,7 +34,7 @@ use crate::meter::{CostFit, Costs, Kind, Overhead, UsageTotals};
 use crate::outlook::Outlook;
 use crate::quota::{FairShare, FleetCharge, LimitedRequest, Limiter, Refused};
 use crate::signal::{Gauges, Loads, Signal, SignalSmoother, Signals};
-use crate::{Criticality, Speed, Timestamp};
+use crate::{Criticality, Random, Speed, Timestamp};
 
 /// The largest cost that is believed, in CPU-seconds: eleven days, which no request uses. Some
 /// servers report milliseconds; then it is still a quarter of an hour. A report may be any number,
@@ -226,7 +224,7 @@ impl Gate {
     }
 
     /// The same as [`ask`](Self::ask), for the customer of this name.
-    pub fn ask_for(&mut self, now: Timestamp, name: &[u8], arrival: &Arrival, rng: &mut impl Rng) -> GateVerdict {
+    pub fn ask_for(&mut self, now: Timestamp, name: &[u8], arrival: &Arrival, rng: &mut impl Random) -> GateVerdict {
         self.refused = None;
         let Some(limiter) = &mut self.fleet else { return self.ask(now, arrival, rng) };
         let &Arrival { criticality, kind, cohort, .. } = arrival;
@@ -263,7 +261,7 @@ impl Gate {
     }
 
     /// Decides on a request.
-    pub fn ask(&mut self, now: Timestamp, arrival: &Arrival, rng: &mut impl Rng) -> GateVerdict {
+    pub fn ask(&mut self, now: Timestamp, arrival: &Arrival, rng: &mut impl Random) -> GateVerdict {
         self.ask_with(now, arrival, arrival.quota.own_share(), rng)
     }
 
@@ -273,7 +271,7 @@ impl Gate {
         now: Timestamp,
         arrival: &Arrival,
         FairShare { share, demand }: FairShare,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> GateVerdict {
         let &Arrival { criticality, kind, quota, timeout, cohort, is_retry } = arrival;
         let quota = quota.on(self.speed);

@@ -37,13 +37,11 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::account::Account;
 use super::cohort::draw;
 use super::{Ask, Quota, Shed};
 use crate::rng::{self, spread};
-use crate::{Criticality, Rejection, Timestamp, decay};
+use crate::{Criticality, Random, Rejection, Timestamp, decay};
 
 /// Half-life of the offered load: a mean over about a second and a half, somewhat longer than the
 /// account looks back.
@@ -191,7 +189,7 @@ impl Limits {
 
     /// Decides whether the request's customer is over its limit. Returns the retry advice if so. If
     /// not, and the request is admitted, call [`Limits::take`].
-    pub fn ask(&mut self, now: Timestamp, ask: &Ask, quota: Quota, rng: &mut impl Rng) -> Option<Shed> {
+    pub fn ask(&mut self, now: Timestamp, ask: &Ask, quota: Quota, rng: &mut impl Random) -> Option<Shed> {
         let limit = quota.limit()?;
         if limit <= 0.0 {
             return Some(refusal(MAX_WAIT, rng));
@@ -280,7 +278,7 @@ impl Limits {
 
 /// A refusal for quota, with advice to return after about `wait` seconds: half to one and a half of
 /// it.
-pub(super) fn refusal(wait: f64, rng: &mut impl Rng) -> Shed {
+pub(super) fn refusal(wait: f64, rng: &mut impl Random) -> Shed {
     let after = Duration::from_secs_f64(wait.min(MAX_WAIT) * (0.5 + rng::unit(rng)));
     Shed { reason: Rejection::Quota, after: Some(after) }
 }

@@ -60,8 +60,6 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::attempts::Attempts;
 use super::backlog::{Backlog, Supply};
 use super::cohort::draw;
@@ -70,7 +68,7 @@ use super::{Admission, Ask, Pressure, Shed, Verdict};
 use crate::outlook::Outlook;
 use crate::rng::{self, spread};
 use crate::signal::{Signal, Signals};
-use crate::{Criticality, Ratio, Speed, Timestamp, decay};
+use crate::{Criticality, Random, Ratio, Speed, Timestamp, decay};
 
 /// The settings of ranked admission.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -302,7 +300,7 @@ impl RankedAdmission {
 
     /// Decides on a request. Do not call it for health checks and the like, which are always
     /// admitted.
-    pub fn admit(&mut self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> Verdict {
+    pub fn admit(&mut self, now: Timestamp, ask: &Ask, rng: &mut impl Random) -> Verdict {
         self.advance(now);
         if self.is_hopeless(now, ask, rng) {
             return Verdict::Shed(Shed::DEADLINE);
@@ -449,7 +447,7 @@ impl RankedAdmission {
     /// it begins. It is likely if its expected cost exceeds the rest of its time. The latter is a
     /// guess at its cost or at the cores that it uses, and only admitted requests correct it. So
     /// such a request is begun if no other work waits, and otherwise now and then.
-    fn is_hopeless(&self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> bool {
+    fn is_hopeless(&self, now: Timestamp, ask: &Ask, rng: &mut impl Random) -> bool {
         let Some(deadline) = ask.deadline else { return false };
         let after = |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let before_it = self.backlog.all() / self.supply().capacity;

@@ -19,14 +19,12 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::members::Members;
 use super::{Balancer, BalancerConfig};
 use crate::health::State;
 use crate::pick::{AnyPolicy, HashKey};
 use crate::spill::{Locality, Route, Spill, SpillConfig, Standing};
-use crate::{BackendId, Criticality, Timestamp, median};
+use crate::{BackendId, Criticality, Random, Timestamp, median};
 
 /// Time between two evaluations. A quarter of the smoothing of headroom: more often would show no
 /// more.
@@ -132,7 +130,7 @@ impl Balancer {
 
     /// The locality of a request, for [`Balancer::pick_at`]; the nearest without localities. Call
     /// it once for each attempt.
-    pub fn route(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Rng) -> Route {
+    pub fn route(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Random) -> Route {
         match &mut self.spill {
             None => Route::To(0),
             Some(spill) => spill.route(now, criticality, rng),
@@ -155,7 +153,7 @@ impl Balancer {
     pub(super) fn choose_near(
         &mut self,
         now: Timestamp,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         at: usize,
         tried: &[BackendId],
         key: Option<HashKey>,

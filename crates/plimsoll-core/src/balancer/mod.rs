@@ -41,8 +41,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 pub use config::{BalancerConfig, DEFAULT_MAX_ACTIVE_REQUESTS};
 pub use localities::LocalitySnapshot;
 pub use overview::{Distribution, LOAD_BINS, LoadMeasure, Overview};
@@ -53,7 +51,7 @@ use crate::health::{Change, CheckOutcome, SharedFaults, State};
 use crate::pick::counted::OwnRequests;
 use crate::pick::{AnyPolicy, HashKey, HashPicks, ProbeAnswer};
 use crate::spill::Spill;
-use crate::{BackendId, Event, LoadReport, Observe, Operation, Timestamp, Weight, rng};
+use crate::{BackendId, Event, LoadReport, Observe, Operation, Random, Timestamp, Weight, rng};
 use localities::Group;
 use members::Members;
 use probed::Probes;
@@ -261,19 +259,19 @@ impl Balancer {
     }
 
     /// Picks a backend for a request and counts the request as active there.
-    pub fn pick(&mut self, now: Timestamp, rng: &mut impl Rng) -> Pick {
+    pub fn pick(&mut self, now: Timestamp, rng: &mut impl Random) -> Pick {
         self.pick_except(now, rng, &[])
     }
 
     /// Picks a backend for a further attempt of a request: one not in `tried`, unless there is no
     /// other.
-    pub fn pick_except(&mut self, now: Timestamp, rng: &mut impl Rng, tried: &[BackendId]) -> Pick {
+    pub fn pick_except(&mut self, now: Timestamp, rng: &mut impl Random, tried: &[BackendId]) -> Pick {
         self.pick_at(now, rng, 0, tried)
     }
 
     /// Picks a backend of the locality that [`Balancer::route`] named, preferably none of `tried`.
     /// If that locality has no such backend now, the nearest locality with headroom provides one.
-    pub fn pick_at(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize, tried: &[BackendId]) -> Pick {
+    pub fn pick_at(&mut self, now: Timestamp, rng: &mut impl Random, locality: usize, tried: &[BackendId]) -> Pick {
         self.pick_for(now, rng, locality, tried, None)
     }
 
@@ -281,7 +279,7 @@ impl Balancer {
     pub fn pick_for(
         &mut self,
         now: Timestamp,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         locality: usize,
         tried: &[BackendId],
         key: Option<HashKey>,
@@ -320,7 +318,7 @@ impl Balancer {
     fn choose_in(
         &mut self,
         now: Timestamp,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         locality: usize,
         tried: &[BackendId],
         key: Option<HashKey>,
@@ -464,7 +462,7 @@ impl Balancer {
         &mut self,
         now: Timestamp,
         id: BackendId,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         observer: &mut impl Observe,
     ) {
         let Some(member) = self.members.get_mut(id) else { return };
@@ -487,7 +485,7 @@ impl Balancer {
         now: Timestamp,
         id: BackendId,
         outcome: CheckOutcome,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         observer: &mut impl Observe,
     ) {
         let judged = self.judged(id, outcome);
@@ -571,7 +569,7 @@ impl Balancer {
     /// [`Balancer::on_report`]; a lost probe needs no call. With
     /// [`ProbeSource::Live`](crate::pick::ProbeSource), pass it to [`Balancer::on_probe`] within
     /// some milliseconds.
-    pub fn poll_probe(&mut self, rng: &mut impl Rng) -> Option<BackendId> {
+    pub fn poll_probe(&mut self, rng: &mut impl Random) -> Option<BackendId> {
         let mut localities = self.groups.iter_mut().zip(&self.members.usable);
         let slot = localities.find_map(|(group, usable)| match &mut group.policy {
             AnyPolicy::Prequal(policy) => policy.poll_probe(usable, rng),

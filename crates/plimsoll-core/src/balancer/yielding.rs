@@ -11,14 +11,12 @@
 //! loaded backend each time. For the same reason slow start works by turns and not by chance. A
 //! backend gets one in `n ÷ share` of its locality's picks, however few requests it has.
 
-use rand_core::Rng;
-
 use super::Balancer;
 use super::members::Member;
 use crate::health::SlowStartConfig;
 use crate::pick::rate_limits::LimitedShares;
 use crate::pick::{HashKey, Policy};
-use crate::{Timestamp, rng};
+use crate::{Random, Timestamp, rng};
 
 /// Draws of another backend before the choice is kept.
 const DRAWS: usize = 4;
@@ -60,7 +58,13 @@ fn is_settled(member: &Member, now: Timestamp, slow_start: &SlowStartConfig, lim
 
 impl Balancer {
     /// The slot that gets the next request; the locality must have a usable backend.
-    pub(super) fn choose(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize, key: Option<HashKey>) -> u32 {
+    pub(super) fn choose(
+        &mut self,
+        now: Timestamp,
+        rng: &mut impl Random,
+        locality: usize,
+        key: Option<HashKey>,
+    ) -> u32 {
         let view = self.members.view(now, locality, key);
         let (slow_start, limited) = (&self.config.slow_start, &self.members.limited);
         let policy = &mut self.groups[locality].policy;

@@ -47,9 +47,7 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use rand_core::Rng;
-
-use crate::{Timestamp, decay, rng};
+use crate::{Random, Timestamp, decay, rng};
 
 /// The shortest time of a full step: about the time that reports are a mean over.
 const ROUND: Duration = Duration::from_millis(500);
@@ -225,7 +223,7 @@ impl Credit {
     }
 
     /// A request has ended that was `sent` then; `active` were at backends, this one included.
-    pub fn on_end(&mut self, now: Timestamp, sent: Timestamp, active: u32, fate: Fate, rng: &mut impl Rng) {
+    pub fn on_end(&mut self, now: Timestamp, sent: Timestamp, active: u32, fate: Fate, rng: &mut impl Random) {
         self.used_at = self.used_at.max(now);
         match fate {
             Fate::Unknown => {}
@@ -254,7 +252,7 @@ impl Credit {
         }
     }
 
-    fn on_rejected(&mut self, now: Timestamp, sent: Timestamp, rng: &mut impl Rng) {
+    fn on_rejected(&mut self, now: Timestamp, sent: Timestamp, rng: &mut impl Random) {
         if sent < self.halved_at {
             return;
         }

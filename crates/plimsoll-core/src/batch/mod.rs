@@ -29,14 +29,12 @@ pub mod requeue;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 pub use self::credit::{Credit, Fate, Target};
 use self::queue::Queue;
 pub use self::queue::{Age, Ticket, WaitResult};
 use self::requeue::Outcomes;
 pub use self::requeue::{BatchFailure, Failure, GiveUpReason, History};
-use crate::{Criticality, Timestamp, decay, rng};
+use crate::{Criticality, Random, Timestamp, decay, rng};
 
 /// The limits on batch requests at backends and in the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -239,7 +237,7 @@ impl<C> Gate<C> {
         &self,
         history: &mut History,
         failed: &BatchFailure,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> Result<Duration, GiveUpReason> {
         history.fail(self.outcomes(), failed, rng)
     }
@@ -250,7 +248,7 @@ impl<C> Gate<C> {
     }
 
     /// A request has left its backend: once for each slot. The rejection of a suspect says nothing.
-    pub fn end(&mut self, now: Timestamp, sent: ActiveRequest, fate: Fate, rng: &mut impl Rng) {
+    pub fn end(&mut self, now: Timestamp, sent: ActiveRequest, fate: Fate, rng: &mut impl Random) {
         let fate = if sent.is_suspect && fate == Fate::Rejected { Fate::Unknown } else { fate };
         self.credit.on_end(now, sent.at, self.active, fate, rng);
         self.active = self.active.saturating_sub(1);
@@ -285,7 +283,7 @@ impl<C> Gate<C> {
 
     /// The time after which a shed request may return: random, between once and twice the time to
     /// empty the queue.
-    pub fn retry_after(&self, now: Timestamp, rng: &mut impl Rng) -> Duration {
+    pub fn retry_after(&self, now: Timestamp, rng: &mut impl Random) -> Duration {
         let accepted = self.accepted * decay::remaining(now, self.accepted_at, PACE_HALF_LIFE);
         let a_second = decay::rate(accepted, PACE_HALF_LIFE);
         let takes = self.queue.len() as f64 / a_second.max(f64::MIN_POSITIVE);

@@ -40,11 +40,9 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::queue::Age;
 use crate::retry::Repeat;
-use crate::{Criticality, Rejection, rng};
+use crate::{Criticality, Random, Rejection, rng};
 
 /// The number of uncertain failures at which a request gives up: failures after which it may have
 /// been served. With the pauses between them they take some five seconds, enough for a service to
@@ -210,7 +208,7 @@ impl History {
         &mut self,
         outcomes: Outcomes,
         failed: &BatchFailure,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> Result<Duration, GiveUpReason> {
         let BatchFailure { failure, repeat, after } = *failed;
         self.failures = self.failures.saturating_add(1);

@@ -13,10 +13,8 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
-use crate::Ratio;
 use crate::health::BackoffConfig;
+use crate::{Random, Ratio};
 
 /// Ten errors a second cost nothing, and a list right after an error is hardly later. The longest wait
 /// is the shortest one of sources that wait themselves.
@@ -36,7 +34,7 @@ impl ErrorPause {
     }
 
     /// The source failed, `took` after it was asked. Returns the time until it is asked again.
-    pub fn on_error(&mut self, took: Duration, rng: &mut impl Rng) -> Duration {
+    pub fn on_error(&mut self, took: Duration, rng: &mut impl Random) -> Duration {
         let pause = BACKOFF.delay(self.errors, rng);
         self.errors = self.errors.saturating_add(1);
         pause.saturating_sub(took)

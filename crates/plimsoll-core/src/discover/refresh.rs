@@ -11,10 +11,8 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
-use crate::Ratio;
 use crate::health::BackoffConfig;
+use crate::{Random, Ratio};
 
 /// Settings of [`Refresh`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,7 +70,7 @@ impl Refresh {
     }
 
     /// The source did not answer, or answered with an error. Returns the time to the next question.
-    pub fn on_error(&mut self, rng: &mut impl Rng) -> Duration {
+    pub fn on_error(&mut self, rng: &mut impl Random) -> Duration {
         let delay = self.config.backoff.delay(self.errors, rng);
         self.errors = self.errors.saturating_add(1);
         delay

@@ -6,9 +6,7 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
-use crate::{Ratio, rng};
+use crate::{Random, Ratio, rng};
 
 /// Exponential backoff of checks of a refusing backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +28,7 @@ impl BackoffConfig {
     /// gRPC's connection backoff.
     pub const DEFAULT_JITTER: Ratio = Ratio::from_percent(20);
 
-    pub(crate) fn delay(&self, refusals: u32, rng: &mut impl Rng) -> Duration {
+    pub(crate) fn delay(&self, refusals: u32, rng: &mut impl Random) -> Duration {
         let grown = self.initial.saturating_mul(1_u32.checked_shl(refusals).unwrap_or(u32::MAX));
         let jitter = 1.0 + self.jitter.as_f64() * (2.0 * rng::unit(rng) - 1.0);
         grown.min(self.max).mul_f64(jitter)

@@ -16,9 +16,7 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use rand_core::Rng;
-
-use crate::rng;
+use crate::{Random, rng};
 
 /// Jitter of a wait, as a share of the interval, either way. Small enough to keep the time of a
 /// detection predictable, large enough to move a check by a whole interval within a few hundred.
@@ -48,12 +46,12 @@ impl CheckConfig {
     pub const DEFAULT_PASSES_TO_HEAL: NonZeroU32 = NonZeroU32::MIN;
 
     /// Time from the first to the second regular check.
-    pub(crate) fn first_wait(&self, rng: &mut impl Rng) -> Duration {
+    pub(crate) fn first_wait(&self, rng: &mut impl Random) -> Duration {
         self.interval.mul_f64(rng::unit(rng))
     }
 
     /// Time between two further checks.
-    pub(crate) fn wait(&self, rng: &mut impl Rng) -> Duration {
+    pub(crate) fn wait(&self, rng: &mut impl Random) -> Duration {
         self.interval.mul_f64(1.0 + JITTER * (2.0 * rng::unit(rng) - 1.0))
     }
 }

@@ -8,11 +8,9 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::probed::CheckMode;
 use super::{BackoffConfig, CheckConfig, CheckOutcome, Reason, State};
-use crate::Timestamp;
+use crate::{Random, Timestamp};
 
 /// Wait before a lame duck is checked: a restart takes about this long.
 const LAME_DUCK_CHECK: Duration = Duration::from_secs(1);
@@ -129,7 +127,7 @@ impl Health {
     }
 
     /// Replaces a schedule that went on without checks. Only a healthy backend waits.
-    pub(super) fn reschedule_after_pause(&mut self, now: Timestamp, checks: &CheckConfig, rng: &mut impl Rng) {
+    pub(super) fn reschedule_after_pause(&mut self, now: Timestamp, checks: &CheckConfig, rng: &mut impl Random) {
         let is_late = self.check_due.is_none_or(|at| at <= now);
         if self.state == State::Healthy && is_late && self.is_checkable() {
             self.check_due = checks.active.then(|| now + checks.first_wait(rng));
@@ -151,7 +149,7 @@ impl Health {
         &mut self,
         now: Timestamp,
         backoff: &BackoffConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> Option<Change> {
         if self.drained || self.unreachable() {
             return None;
@@ -182,7 +180,7 @@ impl Health {
         outcome: CheckOutcome,
         checks: &CheckConfig,
         backoff: &BackoffConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> Option<Change> {
         self.check_running = false;
         let was_requested = self.end_request();
@@ -221,7 +219,7 @@ impl Health {
         now: Timestamp,
         checks: &CheckConfig,
         backoff: &BackoffConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> Option<Change> {
         match self.state {
             State::Healthy | State::Ejected => None,
@@ -286,7 +284,7 @@ impl Health {
         now: Timestamp,
         reason: Reason,
         backoff: &BackoffConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> Option<Change> {
         self.check_due = Some(now + backoff.delay(self.refusals, rng));
         self.refusals = self.refusals.saturating_add(1);

@@ -3,11 +3,9 @@
 //! A paused machine keeps its schedule and does not wake up for it. A requested check runs even
 //! then, and its failure counts as the last of a row: queries got no answer before.
 
-use rand_core::Rng;
-
 use super::CheckConfig;
 use super::machine::Health;
-use crate::Timestamp;
+use crate::{Random, Timestamp};
 
 /// The mode of a backend's checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +35,7 @@ impl Health {
     }
 
     /// Goes on with checks: those of a healthy backend spread over an interval.
-    pub(crate) fn resume_checks(&mut self, now: Timestamp, checks: &CheckConfig, rng: &mut impl Rng) {
+    pub(crate) fn resume_checks(&mut self, now: Timestamp, checks: &CheckConfig, rng: &mut impl Random) {
         if !self.check_mode.is_paused() {
             return;
         }

@@ -14,9 +14,8 @@
 
 use alloc::vec::Vec;
 
-use rand_core::Rng;
-
 use super::{Candidate, Policy, View};
+use crate::Random;
 
 /// Number of queues. Higher loads share the last one: order no longer matters among backends that
 /// full.
@@ -85,7 +84,7 @@ fn queue_of(candidate: &Candidate) -> usize {
 }
 
 impl Policy for LeastLoaded {
-    fn choose(&mut self, view: &View<'_>, _rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, _rng: &mut impl Random) -> u32 {
         while self.heads.get(self.lowest).is_some_and(|head| *head == NIL) {
             self.lowest += 1;
         }

@@ -24,9 +24,7 @@ use alloc::boxed::Box;
 use core::fmt;
 use core::str::FromStr;
 
-use rand_core::Rng;
-
-use crate::Timestamp;
+use crate::{Random, Timestamp};
 
 pub(crate) mod capability;
 pub(crate) mod counted;
@@ -165,11 +163,11 @@ pub(crate) struct View<'a> {
 /// A policy: takes changes of load, and chooses the next backend.
 pub(crate) trait Policy {
     /// The slot of the next backend, out of `view.usable`, which is not empty.
-    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32;
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32;
 
     /// Another backend for the same request than those in `passed`, the first of which was chosen.
     /// The chosen one if there is no other.
-    fn alternative(&mut self, view: &View<'_>, passed: &[u32], rng: &mut impl Rng) -> u32 {
+    fn alternative(&mut self, view: &View<'_>, passed: &[u32], rng: &mut impl Random) -> u32 {
         p2c::other_than(passed[0], view, rng)
     }
 
@@ -238,11 +236,11 @@ impl AnyPolicy {
 }
 
 impl Policy for AnyPolicy {
-    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         each!(self, policy => policy.choose(view, rng))
     }
 
-    fn alternative(&mut self, view: &View<'_>, passed: &[u32], rng: &mut impl Rng) -> u32 {
+    fn alternative(&mut self, view: &View<'_>, passed: &[u32], rng: &mut impl Random) -> u32 {
         each!(self, policy => policy.alternative(view, passed, rng))
     }
 
@@ -268,7 +266,7 @@ impl Policy for AnyPolicy {
 }
 
 /// Two distinct usable slots, uniformly; the same one twice if there is only one.
-fn two_distinct(usable: &[u32], rng: &mut impl Rng) -> (u32, u32) {
+fn two_distinct(usable: &[u32], rng: &mut impl Random) -> (u32, u32) {
     let n = usable.len();
     let first = crate::rng::below(rng, n);
     if n == 1 {

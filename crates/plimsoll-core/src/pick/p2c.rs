@@ -4,22 +4,21 @@
 //! (Mitzenmacher 2001). Unlike with least-loaded, many clients with the same stale view do not all
 //! send to the same backend. A tie goes to the first drawn, which is either with equal probability.
 
-use rand_core::Rng;
-
 use super::{Policy, View, two_distinct};
+use crate::Random;
 
 #[derive(Clone, Debug)]
 pub(crate) struct P2c;
 
 impl Policy for P2c {
-    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         let (a, b) = two_distinct(view.usable, rng);
         less_loaded(view, a, b)
     }
 }
 
 /// The same rule among all backends but `chosen`; `chosen` itself if there is no other.
-pub(crate) fn other_than(chosen: u32, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+pub(crate) fn other_than(chosen: u32, view: &View<'_>, rng: &mut impl Random) -> u32 {
     match two_distinct(view.usable, rng) {
         (a, b) if a == chosen => b,
         (a, b) if b == chosen => a,

@@ -8,10 +8,8 @@
 //! A failure counts in the load and never lowers the latency, so an instant error does not look
 //! like a fast backend.
 
-use rand_core::Rng;
-
 use super::{Candidate, Policy, View, two_distinct};
-use crate::Timestamp;
+use crate::{Random, Timestamp};
 
 /// Assumed latency of a backend that has requests but no answer yet. It is longer than any real
 /// one, so that no second request follows a first that may hang.
@@ -21,7 +19,7 @@ const UNKNOWN_BUSY_S: f64 = 1e6;
 pub(crate) struct PeakEwmaPolicy;
 
 impl Policy for PeakEwmaPolicy {
-    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         let (a, b) = two_distinct(view.usable, rng);
         let cost = |slot: u32| cost(view.now, &view.candidates[slot as usize]);
         if cost(b) < cost(a) { b } else { a }

@@ -3,8 +3,6 @@
 //! The baseline that every other policy must beat. A backend is drawn uniformly, and kept with
 //! probability weight ÷ heaviest weight. With equal weights the first draw is kept.
 
-use rand_core::Rng;
-
 use super::{Policy, View};
 use crate::rng;
 
@@ -17,7 +15,7 @@ const DRAWS: u32 = 16;
 pub(crate) struct Random;
 
 impl Policy for Random {
-    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl crate::Random) -> u32 {
         let mut slot = view.usable[rng::below(rng, view.usable.len())];
         for _ in 1..DRAWS {
             // weight / heaviest = lightest inverse / own inverse

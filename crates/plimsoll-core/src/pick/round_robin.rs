@@ -4,10 +4,9 @@
 //! to a factor of two between the most and the least loaded backend. With configured weights the
 //! turns are in proportion to them, without bursts ([`stride`](super::stride)).
 
-use rand_core::Rng;
-
 use super::stride::{ScaledWeight, Stride};
 use super::{Policy, View};
+use crate::Random;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoundRobin {
@@ -15,7 +14,7 @@ pub(crate) struct RoundRobin {
 }
 
 impl Policy for RoundRobin {
-    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         let heaviest = f64::from(view.least_inverse_weight).recip();
         let index = self.stride.next(view.usable.len(), rng, |i| {
             let inverse = view.candidates[view.usable[i] as usize].inverse_weight;

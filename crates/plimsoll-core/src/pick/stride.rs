@@ -14,9 +14,7 @@
 //! takes O(log n) per choice, and changed weights make its past choices wrong. Weighted random was
 //! rejected: it makes bursts, which queue.
 
-use rand_core::Rng;
-
-use crate::rng;
+use crate::{Random, rng};
 
 /// The scale: the weight of the heaviest backend.
 const MAX: u64 = 65_535;
@@ -57,7 +55,7 @@ impl Stride {
     ///
     /// The first choice is anywhere in the walk: a thousand clients that start together must not
     /// all begin with the same backend and stay in step.
-    pub(crate) fn next(&mut self, n: usize, rng: &mut impl Rng, weight: impl Fn(usize) -> ScaledWeight) -> usize {
+    pub(crate) fn next(&mut self, n: usize, rng: &mut impl Random, weight: impl Fn(usize) -> ScaledWeight) -> usize {
         if self.index.is_none() {
             self.round = rng::below(rng, MAX as usize) as u64;
         }

@@ -29,12 +29,11 @@
 
 use alloc::vec::Vec;
 
-use rand_core::Rng;
-
 use super::capability::{CapabilityEstimate, RateSource};
 use super::least_loaded::LeastLoaded;
 use super::stride::{ScaledWeight, Stride};
 use super::{Candidate, Policy, View};
+use crate::Random;
 use crate::median;
 
 /// Bounds of a weight, the lower relative to the mean and the upper to the median. In gRPC's static
@@ -153,7 +152,7 @@ impl Weighted {
 }
 
 impl Policy for Weighted {
-    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         let Some(mean) = self.mean else { return self.fallback.choose(view, rng) };
         let weights = &self.weights;
         let index =

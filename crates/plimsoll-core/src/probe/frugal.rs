@@ -5,9 +5,7 @@
 //! only backends without a recent response need a probe. A pick deposits half a probe; a draw among
 //! the usable backends spends one if the last report of the backend drawn is old.
 
-use rand_core::Rng;
-
-use crate::rng;
+use crate::{Random, rng};
 
 /// Probes per pick at most, on average.
 const PER_PICK: f64 = 0.5;
@@ -26,7 +24,12 @@ impl FrugalProbes {
     /// The backend to probe after a pick, as an index below `usable`; `None` if there is no need, or
     /// no probe left. `is_due` says whether a backend has no recent load report and no probe in
     /// flight; it is called twice at most.
-    pub fn on_pick(&mut self, usable: usize, is_due: impl FnMut(&usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
+    pub fn on_pick(
+        &mut self,
+        usable: usize,
+        is_due: impl FnMut(&usize) -> bool,
+        rng: &mut impl Random,
+    ) -> Option<usize> {
         self.kept = (self.kept + PER_PICK).min(MAX_KEPT);
         if self.kept < 1.0 || usable == 0 {
             return None;

@@ -2,11 +2,9 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::{Budget, MaxAttempts, Withdrawal, jitter};
 use crate::throttle::{AttemptEvidence, Loss, Wait};
-use crate::{Operation, Timestamp};
+use crate::{Operation, Random, Timestamp};
 
 /// Settings for the retries of a cluster's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +249,7 @@ impl Failure {
 impl RetryConfig {
     /// Decides whether to retry a request after a failed attempt, and if so withdraws from the
     /// budget. Ask once for each failed attempt.
-    pub fn decide(&self, now: Timestamp, attempt: &Attempt, budget: &mut Budget, rng: &mut impl Rng) -> Verdict {
+    pub fn decide(&self, now: Timestamp, attempt: &Attempt, budget: &mut Budget, rng: &mut impl Random) -> Verdict {
         match self.plan(now, attempt, budget, rng) {
             Ok((again, withdrawal)) => {
                 withdrawal.spend();
@@ -271,7 +269,7 @@ impl RetryConfig {
         now: Timestamp,
         attempt: &Attempt,
         budget: &mut Budget,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> Result<(RetryPlan, Withdrawal), GiveUp> {
         let again = self.allow(now, attempt, rng)?;
         let withdrawal = budget.withdraw(now, attempt.operation);
@@ -279,7 +277,7 @@ impl RetryConfig {
     }
 
     /// All rules except the budget's.
-    fn allow(&self, now: Timestamp, attempt: &Attempt, rng: &mut impl Rng) -> Result<RetryPlan, GiveUp> {
+    fn allow(&self, now: Timestamp, attempt: &Attempt, rng: &mut impl Random) -> Result<RetryPlan, GiveUp> {
         let Attempt { number, failure, repeat, deadline, takes, operation: _ } = *attempt;
         let caller_answer = failure.caller_answer();
         let advice = failure.advice();

@@ -6,9 +6,7 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
-use crate::rng;
+use crate::{Random, rng};
 
 /// The longest wait before the `retry`-th retry, from 1: `base · 2^(retry − 1)`, at most `max`.
 pub(super) fn ceiling(base: Duration, max: Duration, retry: u32) -> Duration {
@@ -18,7 +16,7 @@ pub(super) fn ceiling(base: Duration, max: Duration, retry: u32) -> Duration {
 
 /// A random part of `span`, uniform. It works in nanoseconds: multiplying a `Duration` takes 20 ns
 /// longer, for each failed attempt.
-pub(super) fn within(span: Duration, rng: &mut impl Rng) -> Duration {
+pub(super) fn within(span: Duration, rng: &mut impl Random) -> Duration {
     let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos((nanos as f64 * rng::unit(rng)) as u64)
 }

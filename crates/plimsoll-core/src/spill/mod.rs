@@ -54,9 +54,7 @@ mod place;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rand_core::Rng;
-
-use crate::{Criticality, Ratio, Timestamp, decay, rng};
+use crate::{Criticality, Random, Ratio, Timestamp, decay, rng};
 use place::LocalityState;
 pub use place::{Locality, Standing};
 
@@ -146,7 +144,7 @@ impl Spill {
 
     /// The destination of a request. Ask once for each, and report the actual one to
     /// [`Spill::sent`].
-    pub fn route(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Rng) -> Route {
+    pub fn route(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Random) -> Route {
         self.decay(now);
         let rank = criticality.rank();
         self.asked[rank] += 1.0;

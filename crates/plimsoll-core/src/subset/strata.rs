@@ -30,10 +30,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use rand_core::Rng;
-use rand_pcg::Pcg64Mcg;
-
+use super::seeds::Generator;
 use super::{Backend, Sizes, seeds};
+use crate::Random;
 
 /// The kind of a backend: its domain and size.
 pub(super) type Kind = (u32, u16);
@@ -141,7 +140,7 @@ struct Groups {
 impl Groups {
     /// Reorders `numbers` so that any stretch has about its share of each group. The j-th of the
     /// n_g of a group goes to (j + offset)/n_g of the way. Within a group the order stays.
-    fn interleave(&self, numbers: &mut [u32], generator: &mut Pcg64Mcg) {
+    fn interleave(&self, numbers: &mut [u32], generator: &mut Generator) {
         let group = |number: u32| self.of[number as usize] as usize;
         let mut sizes = vec![0_u32; self.count];
         for number in numbers.iter() {
@@ -221,7 +220,7 @@ impl Mixture {
 
     /// Puts `numbers` of backends in random order, such that any stretch has about its share of
     /// each domain and size.
-    pub(super) fn shuffle(&self, numbers: &mut [u32], generator: &mut Pcg64Mcg) {
+    pub(super) fn shuffle(&self, numbers: &mut [u32], generator: &mut Generator) {
         seeds::shuffle(numbers, generator);
         for level in &self.levels {
             level.interleave(numbers, generator);

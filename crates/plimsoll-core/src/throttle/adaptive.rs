@@ -26,11 +26,9 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::draw::Draw;
 use super::{Multiple, Outcome, SendKind, ThrottledShare, Verdict, ratio};
-use crate::{Ratio, Timestamp};
+use crate::{Random, Ratio, Timestamp};
 
 /// The K of SRE ch. 21.
 pub const DEFAULT_K: f64 = 2.0;
@@ -79,7 +77,7 @@ impl History {
     }
 
     /// Decides on a request and counts it.
-    pub fn ask(&mut self, now: Timestamp, k: Multiple, rng: &mut impl Rng) -> Verdict {
+    pub fn ask(&mut self, now: Timestamp, k: Multiple, rng: &mut impl Random) -> Verdict {
         let verdict = match self.judge(now, k, &mut Draw::new(rng)) {
             Some(sent) => Verdict::Send(sent),
             None => Verdict::Throttle(ThrottledShare { share: ratio(self.probability(k)) }),
@@ -89,7 +87,7 @@ impl History {
     }
 
     /// Decides on the next request without counting it.
-    pub(super) fn judge(&mut self, now: Timestamp, k: Multiple, draw: &mut Draw<impl Rng>) -> Option<SendKind> {
+    pub(super) fn judge(&mut self, now: Timestamp, k: Multiple, draw: &mut Draw<impl Random>) -> Option<SendKind> {
         self.slide(now);
         let probability = self.probability(k);
         (probability == 0.0 || draw.unit() >= probability).then_some(SendKind::Ordinary)

@@ -1,8 +1,6 @@
 //! One random number per request, shared by all histories that decide on it.
 
-use rand_core::Rng;
-
-use crate::rng;
+use crate::{Random, rng};
 
 /// A number in [0, 1), drawn at its first use and fixed from then on. With one number for all
 /// histories, a request passes with the smallest of their shares. With one number each, it would
@@ -12,7 +10,7 @@ pub(super) struct Draw<'a, R> {
     drawn: Option<f64>,
 }
 
-impl<'a, R: Rng> Draw<'a, R> {
+impl<'a, R: Random> Draw<'a, R> {
     pub(super) fn new(rng: &'a mut R) -> Self {
         Self { rng, drawn: None }
     }

@@ -2,11 +2,9 @@
 
 use alloc::boxed::Box;
 
-use rand_core::Rng;
-
 use super::draw::Draw;
 use super::{Outcome, SendKind, ThrottlePolicy, adaptive, paced, ratio};
-use crate::{Ratio, Timestamp};
+use crate::{Random, Ratio, Timestamp};
 
 /// The outcomes of requests so far, and the decision on the next one.
 #[derive(Clone, Debug)]
@@ -30,14 +28,14 @@ impl History {
 
     /// Decides whether to send the next request. [`History::on_sent`] or [`History::on_throttled`]
     /// must follow if the decision stands.
-    pub(super) fn judge(&mut self, now: Timestamp, draw: &mut Draw<'_, impl Rng>) -> Option<SendKind> {
+    pub(super) fn judge(&mut self, now: Timestamp, draw: &mut Draw<'_, impl Random>) -> Option<SendKind> {
         match self {
             Self::Adaptive(history, k) => history.judge(now, *k, draw),
             Self::Paced(pace, _) => pace.judge(now, draw),
         }
     }
 
-    pub(super) fn on_sent(&mut self, now: Timestamp, sent: SendKind, draw: &mut Draw<'_, impl Rng>) {
+    pub(super) fn on_sent(&mut self, now: Timestamp, sent: SendKind, draw: &mut Draw<'_, impl Random>) {
         match self {
             Self::Adaptive(history, _) => history.count_request(),
             Self::Paced(pace, _) => pace.on_sent(now, sent, draw),

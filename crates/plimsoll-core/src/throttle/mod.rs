@@ -30,15 +30,13 @@ mod silence;
 use core::fmt;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use self::draw::Draw;
 pub use self::evidence::{AttemptEvidence, Loss, Wait};
 use self::history::History;
 use self::operations::{Operations, OutcomeCount};
 pub use self::sent::SentRequest;
 pub use self::silence::Silence;
-use crate::{Criticality, Operation, Ratio, Timestamp};
+use crate::{Criticality, Operation, Random, Ratio, Timestamp};
 
 /// K: the multiple of accepted requests that a client sends when it cannot send all.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -197,7 +195,7 @@ impl Throttle {
 
     /// Decides on a request of this criticality. Ask once for each attempt before sending it,
     /// retries and hedges included: they are load like any other.
-    pub fn ask(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Rng) -> Verdict {
+    pub fn ask(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Random) -> Verdict {
         self.ask_for(now, criticality, Operation::UNKNOWN, rng)
     }
 
@@ -208,7 +206,7 @@ impl Throttle {
         now: Timestamp,
         criticality: Criticality,
         operation: Operation,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> Verdict {
         let Some(cluster) = &mut self.cluster else { return Verdict::Send(SendKind::Ordinary) };
         let Cluster { history: cluster, heard, requests, throttled } = &mut cluster[criticality.rank()];

@@ -44,13 +44,11 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::draw::Draw;
 use super::history::History;
 use super::{Outcome, SendKind, ThrottlePolicy};
 use crate::operation::Table;
-use crate::{Operation, Ratio, Timestamp, decay};
+use crate::{Operation, Random, Ratio, Timestamp, decay};
 
 /// Long beside the half second in which shares move, so that a burst of outcomes counts until
 /// others were heard.
@@ -130,7 +128,7 @@ impl Operations {
         &mut self,
         now: Timestamp,
         operation: Operation,
-        draw: &mut Draw<'_, impl Rng>,
+        draw: &mut Draw<'_, impl Random>,
     ) -> Option<Ratio> {
         if self.is_empty() {
             return None;
@@ -150,7 +148,7 @@ impl Operations {
         &mut self,
         now: Timestamp,
         operation: Operation,
-        draw: &mut Draw<'_, impl Rng>,
+        draw: &mut Draw<'_, impl Random>,
     ) -> Option<SendKind> {
         if self.0.is_empty() {
             return None;

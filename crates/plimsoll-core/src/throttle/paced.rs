@@ -55,11 +55,9 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::draw::Draw;
 use super::{Multiple, Outcome, SendKind, ThrottledShare, Verdict, ratio};
-use crate::{Ratio, Timestamp, decay};
+use crate::{Random, Ratio, Timestamp, decay};
 
 /// A time constant of half a second: 0.5 s · ln 2. It is short beside the seconds of a recovery,
 /// and long beside round trips.
@@ -166,7 +164,7 @@ impl Pace {
     }
 
     /// Decides on a request and counts it.
-    pub fn ask(&mut self, now: Timestamp, rng: &mut impl Rng) -> Verdict {
+    pub fn ask(&mut self, now: Timestamp, rng: &mut impl Random) -> Verdict {
         let mut draw = Draw::new(rng);
         match self.judge(now, &mut draw) {
             Some(sent) => {
@@ -182,7 +180,7 @@ impl Pace {
 
     /// Decides whether the next request would be sent, and its kind. Changes nothing: another
     /// history may throttle it.
-    pub(super) fn judge(&self, now: Timestamp, draw: &mut Draw<impl Rng>) -> Option<SendKind> {
+    pub(super) fn judge(&self, now: Timestamp, draw: &mut Draw<impl Random>) -> Option<SendKind> {
         if self.share >= 1.0 || draw.unit() < self.share {
             return Some(SendKind::Ordinary);
         }
@@ -192,7 +190,7 @@ impl Pace {
     }
 
     /// Notes that the request is sent, as [`judge`](Self::judge) decided.
-    pub(super) fn on_sent(&mut self, now: Timestamp, sent: SendKind, draw: &mut Draw<impl Rng>) {
+    pub(super) fn on_sent(&mut self, now: Timestamp, sent: SendKind, draw: &mut Draw<impl Random>) {
         if self.share < 1.0 {
             let draw = draw.unit();
             match sent {

@@ -4,10 +4,8 @@
 //! one is silent: the throttle never learns. [`Throttle::begin`] returns a token, which
 //! [`Throttle::end`] consumes. An ignored token is a warning, and a second report does not compile.
 
-use rand_core::Rng;
-
 use super::{Outcome, SendKind, Throttle, ThrottledShare, Verdict};
-use crate::{Criticality, Operation, Timestamp};
+use crate::{Criticality, Operation, Random, Timestamp};
 
 /// A sent request without an outcome yet.
 ///
@@ -71,7 +69,7 @@ impl Throttle {
         now: Timestamp,
         criticality: Criticality,
         operation: Operation,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
     ) -> Result<SentRequest, ThrottledShare> {
         match self.ask_for(now, criticality, operation, rng) {
             Verdict::Send(kind) => Ok(SentRequest { criticality, operation, kind }),

@@ -2,7 +2,7 @@
 
 use core::num::{NonZeroU64, NonZeroU128};
 
-use rand_core::Rng;
+use crate::Random;
 
 /// The id of a trace. Zero is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ impl TraceId {
     }
 
     /// A new id.
-    pub fn random(rng: &mut impl Rng) -> Self {
+    pub fn random(rng: &mut impl Random) -> Self {
         let bits = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
         Self(NonZeroU128::new(bits).unwrap_or(NonZeroU128::MIN))
     }
@@ -66,7 +66,7 @@ impl SpanId {
     }
 
     /// A new id.
-    pub fn random(rng: &mut impl Rng) -> Self {
+    pub fn random(rng: &mut impl Random) -> Self {
         Self(NonZeroU64::new(rng.next_u64()).unwrap_or(NonZeroU64::MIN))
     }
 

@@ -27,10 +27,8 @@
 //!
 //! A changed flag requires another span id (W3C, 3.4), though no span has it.
 
-use rand_core::Rng;
-
 use super::{Flags, SpanId, TraceContext, TraceId};
-use crate::Ratio;
+use crate::{Random, Ratio};
 
 /// The part of a trace id that is random.
 const RANDOM_BITS: u32 = 56;
@@ -84,7 +82,7 @@ impl Sampler {
         &self,
         came: Option<TraceContext>,
         sender: Sender,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         admit: impl FnOnce() -> bool,
     ) -> Decision {
         let Some(came) = came else { return self.begin(rng, admit) };
@@ -106,7 +104,7 @@ impl Sampler {
     }
 
     /// A request that begins its trace.
-    fn begin(&self, rng: &mut impl Rng, admit: impl FnOnce() -> bool) -> Decision {
+    fn begin(&self, rng: &mut impl Random, admit: impl FnOnce() -> bool) -> Decision {
         let trace = TraceId::random(rng);
         if !self.takes(trace.bits() as u64) || !admit() {
             return Decision::Unchanged;

@@ -15,8 +15,6 @@ mod tests;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use rand_core::Rng;
-
 pub use census::{ProbeCensus, ProbeCounts, ProbeSnapshot};
 pub(super) use table::Probes;
 
@@ -26,12 +24,12 @@ use crate::health::{CheckOutcome, State};
 use crate::probe::{
     Action, Answer, Authenticity, Notice, Path, Prober, ProberConfig, Purpose, Query, Traffic, Verdict,
 };
-use crate::{BackendId, Event, Observe, Timestamp};
+use crate::{BackendId, Event, Observe, Random, Timestamp};
 
 impl Balancer {
     /// Switches probes on, changes their settings, or switches them off. [`Balancer::probe`] begins
     /// them for each backend.
-    pub fn set_probes(&mut self, now: Timestamp, config: Option<ProberConfig>, rng: &mut impl Rng) {
+    pub fn set_probes(&mut self, now: Timestamp, config: Option<ProberConfig>, rng: &mut impl Random) {
         match (config, &mut self.probes) {
             (Some(config), Some(probes)) => probes.config = config,
             (Some(config), None) => self.probes = Some(Box::new(Probes::new(config))),
@@ -58,7 +56,7 @@ impl Balancer {
     }
 
     /// Ends the probes of a backend: its checks go on.
-    pub fn end_probes(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Rng) {
+    pub fn end_probes(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Random) {
         if self.forget_prober(id) {
             self.resume_checks(now, id, rng);
         }
@@ -66,7 +64,7 @@ impl Balancer {
 
     /// Does the work of probes that is due at `now`. Call it beside [`Balancer::handle_timeout`];
     /// then send the queries of [`Balancer::poll_query`].
-    pub fn handle_probes(&mut self, now: Timestamp, rng: &mut impl Rng, observer: &mut impl Observe) {
+    pub fn handle_probes(&mut self, now: Timestamp, rng: &mut impl Random, observer: &mut impl Observe) {
         while let Some(id) = self.probes.as_mut().and_then(|probes| probes.pop_due(now)) {
             self.on_probed(now, id, rng, observer, |prober, config, traffic, rng, actions| {
                 prober.poll(now, config, traffic, rng, actions);
@@ -92,7 +90,7 @@ impl Balancer {
         now: Timestamp,
         id: BackendId,
         answer: &Answer,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         observer: &mut impl Observe,
     ) {
         let verdict = self.on_probed(now, id, rng, observer, |prober, config, traffic, rng, actions| {
@@ -114,7 +112,7 @@ impl Balancer {
         id: BackendId,
         notice: &Notice,
         authenticity: Authenticity,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         observer: &mut impl Observe,
     ) {
         let verdict = self.on_probed(now, id, rng, observer, |prober, config, _, rng, actions| {
@@ -128,12 +126,24 @@ impl Balancer {
 
     /// A check brought a key that this backend did not have before. Call it before
     /// [`Balancer::on_check`].
-    pub fn on_new_probe_key(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Rng, observer: &mut impl Observe) {
+    pub fn on_new_probe_key(
+        &mut self,
+        now: Timestamp,
+        id: BackendId,
+        rng: &mut impl Random,
+        observer: &mut impl Observe,
+    ) {
         self.on_probed(now, id, rng, observer, |prober, _, _, _, actions| prober.on_new_key(now, actions));
     }
 
     /// The machine of this backend answered a query with a closed UDP port.
-    pub fn on_query_refused(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Rng, observer: &mut impl Observe) {
+    pub fn on_query_refused(
+        &mut self,
+        now: Timestamp,
+        id: BackendId,
+        rng: &mut impl Random,
+        observer: &mut impl Observe,
+    ) {
         self.count(|counts| counts.refused += 1);
         self.on_probed(now, id, rng, observer, |prober, config, _, rng, actions| {
             prober.on_refused(now, config, rng, actions);
@@ -165,7 +175,7 @@ impl Balancer {
     }
 
     /// Sends the queries that the policy `prequal` wants after a pick.
-    pub(super) fn query_for_policy(&mut self, now: Timestamp, rng: &mut impl Rng) {
+    pub(super) fn query_for_policy(&mut self, now: Timestamp, rng: &mut impl Random) {
         while let Some(id) = self.poll_probe(rng) {
             self.on_probed(now, id, rng, &mut (), |prober, config, _, rng, actions| {
                 prober.ask(now, config, rng, actions);
@@ -184,7 +194,7 @@ impl Balancer {
         now: Timestamp,
         id: BackendId,
         outcome: CheckOutcome,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         observer: &mut impl Observe,
     ) {
         self.on_probed(now, id, rng, observer, |prober, _, _, rng, actions| {
@@ -194,7 +204,7 @@ impl Balancer {
 
     /// A request goes to an inactive backend.
     #[cold]
-    pub(super) fn wake(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Rng) {
+    pub(super) fn wake(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Random) {
         self.count(|counts| counts.woken += 1);
         self.on_probed(now, id, rng, &mut (), |prober, config, _, _, actions| {
             prober.wake(now, config, actions);
@@ -244,7 +254,7 @@ impl Balancer {
     }
 
     /// Gives an event to the prober of a backend, and lets its actions take effect.
-    fn on_probed<R: Rng, T>(
+    fn on_probed<R: Random, T>(
         &mut self,
         now: Timestamp,
         id: BackendId,
@@ -283,7 +293,14 @@ impl Balancer {
         Some(result)
     }
 
-    fn act(&mut self, now: Timestamp, id: BackendId, action: Action, rng: &mut impl Rng, observer: &mut impl Observe) {
+    fn act(
+        &mut self,
+        now: Timestamp,
+        id: BackendId,
+        action: Action,
+        rng: &mut impl Random,
+        observer: &mut impl Observe,
+    ) {
         match action {
             Action::Send(query) => {
                 let Some(probes) = &mut self.probes else { return };
@@ -315,7 +332,7 @@ impl Balancer {
         self.reschedule(id);
     }
 
-    fn resume_checks(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Rng) {
+    fn resume_checks(&mut self, now: Timestamp, id: BackendId, rng: &mut impl Random) {
         let Some(member) = self.members.get_mut(id) else { return };
         member.health.resume_checks(now, &self.config.checks, rng);
         self.reschedule(id);

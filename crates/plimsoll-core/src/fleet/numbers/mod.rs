@@ -64,12 +64,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use self::holes::{Hole, HoleClock};
 use super::members::{Members, Presence};
 use crate::health::BackoffConfig;
-use crate::{Ratio, Timestamp};
+use crate::{Random, Ratio, Timestamp};
 
 /// Waits after lost races. A first loss is most often a view that was 50 ms late. Full jitter, so
 /// that the losers of one race do not meet in the next.
@@ -285,7 +283,7 @@ impl Numbers {
     }
 
     /// The operation in flight ended.
-    pub fn on_outcome(&mut self, now: Timestamp, outcome: NumberOutcome, rng: &mut impl Rng) {
+    pub fn on_outcome(&mut self, now: Timestamp, outcome: NumberOutcome, rng: &mut impl Random) {
         let Progress::InFlight(mark) = self.progress else { return };
         let from = match outcome {
             NumberOutcome::Won => {

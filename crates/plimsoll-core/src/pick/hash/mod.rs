@@ -68,13 +68,12 @@ mod ring;
 
 use alloc::vec::Vec;
 
-use rand_core::Rng;
-
 pub use self::key::HashKey;
 use self::key::position;
 use self::ring::{MAX_SLOTS, Ring};
 use super::least_loaded::LeastLoaded;
 use super::{Candidate, Policy, View};
+use crate::Random;
 
 /// Points of a backend, as a power of two: 128. With twice as many, shares would differ by 6%
 /// instead of 9%, for twice the memory: 11 to 21 bytes for each point.
@@ -549,7 +548,7 @@ impl Hash {
     }
 
     /// The least loaded backend; for a request with a key, one below its bound.
-    fn choose_least_loaded(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose_least_loaded(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         let fallback = self.fallback.get_or_insert_with(|| {
             let mut fallback = LeastLoaded::default();
             view.usable.iter().for_each(|&slot| fallback.on_usable(slot, &view.candidates[slot as usize]));
@@ -574,7 +573,7 @@ impl Hash {
 }
 
 impl Policy for Hash {
-    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         let found = view.key.and_then(|key| self.find(view, key, self.limit(), &|_| false));
         let (slot, placement) = found.unwrap_or_else(|| {
             let placement = if view.key.is_some() { Placement::Overflow } else { Placement::Unkeyed };
@@ -584,7 +583,7 @@ impl Policy for Hash {
         slot
     }
 
-    fn alternative(&mut self, view: &View<'_>, passed: &[u32], rng: &mut impl Rng) -> u32 {
+    fn alternative(&mut self, view: &View<'_>, passed: &[u32], rng: &mut impl Random) -> u32 {
         let Some(key) = view.key else { return super::p2c::other_than(passed[0], view, rng) };
         let skip = |slot| passed.contains(&slot);
         self.find(view, key, self.limit(), &skip).map_or(passed[0], |(other, _)| other)

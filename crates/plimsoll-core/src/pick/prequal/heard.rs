@@ -16,13 +16,11 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::notes::Notes;
 use super::{MIN_ANSWERS, Prequal};
 use crate::pick::View;
 use crate::probe::FrugalProbes;
-use crate::{Timestamp, rng};
+use crate::{Random, Timestamp, rng};
 
 /// Backends to draw from: more would be older. In the scenario `prequal-live` at 70% load, p99
 /// rises by a third with 8, and by 70% with 16.
@@ -80,7 +78,7 @@ impl Heard {
 
     /// Requests a probe, if there is need. Returns the backend if it did not answer the last one
     /// and shall get the request too.
-    fn on_pick(&mut self, view: &View<'_>, notes: &Notes, max_age: Duration, rng: &mut impl Rng) -> Option<u32> {
+    fn on_pick(&mut self, view: &View<'_>, notes: &Notes, max_age: Duration, rng: &mut impl Random) -> Option<u32> {
         let is_due = |index: &usize| {
             let slot = view.usable[*index];
             let asked = self.unanswered[slot as usize];
@@ -106,7 +104,7 @@ impl Heard {
 impl Prequal {
     /// Picks among the backends heard from last, and requests a probe. `None` if there are too few
     /// to compare.
-    pub(super) fn choose_heard(&mut self, view: &View<'_>, rng: &mut impl Rng) -> Option<u32> {
+    pub(super) fn choose_heard(&mut self, view: &View<'_>, rng: &mut impl Random) -> Option<u32> {
         let max_age = self.config.max_age;
         if let Some(silent) = self.heard.on_pick(view, &self.notes, max_age, rng) {
             return Some(silent);

@@ -42,10 +42,8 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::{Candidate, Policy, View};
-use crate::{Ratio, Timestamp, rng};
+use crate::{Random, Ratio, Timestamp, rng};
 use heard::Heard;
 use notes::Notes;
 use pool::{Entry, Pool};
@@ -201,7 +199,7 @@ impl Prequal {
     }
 
     /// A backend to probe now; `None` if none is due.
-    pub(crate) fn poll_probe(&mut self, usable: &[u32], rng: &mut impl Rng) -> Option<u32> {
+    pub(crate) fn poll_probe(&mut self, usable: &[u32], rng: &mut impl Random) -> Option<u32> {
         match self.config.source {
             ProbeSource::Responses => None,
             ProbeSource::Live => self.next_probe(usable, rng),
@@ -210,7 +208,7 @@ impl Prequal {
     }
 
     /// A backend drawn, not yet drawn since the last pick; `None` if no more are due.
-    fn next_probe(&mut self, usable: &[u32], rng: &mut impl Rng) -> Option<u32> {
+    fn next_probe(&mut self, usable: &[u32], rng: &mut impl Random) -> Option<u32> {
         if self.probes_due < 1.0 {
             return None;
         }
@@ -243,7 +241,7 @@ impl Prequal {
     }
 
     /// Picks from the pool.
-    fn choose_probed(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose_probed(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         self.pool.expire(view.now, self.config.max_age);
         let entries = self.pool.entries();
         if entries.len() < MIN_ANSWERS {
@@ -273,7 +271,7 @@ impl Prequal {
     }
 
     /// Picks from the notes on the backends drawn.
-    fn choose_noted(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose_noted(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         while self.next_probe(view.usable, rng).is_some() {}
         let Some(first) = self.probed.first().copied() else {
             return view.usable[rng::below(rng, view.usable.len())];
@@ -297,7 +295,7 @@ impl Prequal {
 }
 
 impl Policy for Prequal {
-    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Random) -> u32 {
         self.probed.clear();
         self.probes_due = (self.probes_due + self.config.probes_per_pick).min(MAX_PROBES as f64);
         let chosen = match self.config.source {

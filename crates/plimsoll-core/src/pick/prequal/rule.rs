@@ -18,11 +18,9 @@
 
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::pool::Entry;
 use crate::pick::{Candidate, View};
-use crate::{Ratio, rng};
+use crate::{Random, Ratio, rng};
 
 /// The choice among probe answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -92,7 +90,7 @@ fn candidate<'v>(entry: &Entry, view: &'v View<'_>) -> &'v Candidate {
 
 impl ProbeRule {
     /// The index of the winning answer; `entries` must not be empty.
-    pub(super) fn best(&self, entries: &[Entry], view: &View<'_>, threshold: u32, rng: &mut impl Rng) -> usize {
+    pub(super) fn best(&self, entries: &[Entry], view: &View<'_>, threshold: u32, rng: &mut impl Random) -> usize {
         // Starts anywhere: of equals the first wins, and none shall always be first.
         let from = rng::below(rng, entries.len());
         if let Self::TwoChoices = self {

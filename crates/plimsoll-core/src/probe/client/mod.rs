@@ -46,15 +46,13 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 pub use action::{Action, Path, SilenceCause, Verdict};
 pub use config::{KeySource, ProberConfig, Traffic};
 
 use super::message::{Answer, AnswerState, Authenticity, Notice, Purpose, Query, ServerState, VERSION};
 use crate::gcra::Due;
 use crate::health::CheckOutcome;
-use crate::{Timestamp, rng};
+use crate::{Random, Timestamp, rng};
 use instances::Instances;
 
 /// Time for an answer. Three losses are three seconds: checks resume within five.
@@ -191,7 +189,7 @@ impl Prober {
         now: Timestamp,
         config: &ProberConfig,
         traffic: &Traffic,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         actions: &mut Vec<Action>,
     ) {
         self.watching_checks(actions, |prober, actions| {
@@ -228,7 +226,7 @@ impl Prober {
         &mut self,
         now: Timestamp,
         config: &ProberConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         actions: &mut Vec<Action>,
     ) -> bool {
         let may_ask = self.path == Path::Works && self.sent.is_none() && self.not_before <= now;
@@ -244,7 +242,7 @@ impl Prober {
         now: Timestamp,
         answer: &Answer,
         config: &ProberConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         actions: &mut Vec<Action>,
     ) -> Verdict {
         let is_asked = answer.nonce == self.nonces[0] && answer.port == self.port;
@@ -271,7 +269,7 @@ impl Prober {
         notice: &Notice,
         authenticity: Authenticity,
         config: &ProberConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         actions: &mut Vec<Action>,
     ) -> Verdict {
         let is_authentic = match authenticity {
@@ -306,7 +304,13 @@ impl Prober {
     }
 
     /// The backend's machine answered that its UDP port is closed.
-    pub fn on_refused(&mut self, now: Timestamp, config: &ProberConfig, rng: &mut impl Rng, actions: &mut Vec<Action>) {
+    pub fn on_refused(
+        &mut self,
+        now: Timestamp,
+        config: &ProberConfig,
+        rng: &mut impl Random,
+        actions: &mut Vec<Action>,
+    ) {
         // Nothing but a datagram of ours can be refused.
         if self.sent.take().is_some() {
             self.watching_checks(actions, |prober, actions| {
@@ -316,7 +320,13 @@ impl Prober {
     }
 
     /// A TCP or HTTP check of the backend ended: any check, requested or not.
-    pub fn on_check(&mut self, now: Timestamp, outcome: CheckOutcome, rng: &mut impl Rng, actions: &mut Vec<Action>) {
+    pub fn on_check(
+        &mut self,
+        now: Timestamp,
+        outcome: CheckOutcome,
+        rng: &mut impl Random,
+        actions: &mut Vec<Action>,
+    ) {
         self.watching_checks(actions, |prober, actions| match (prober.awaits_check, outcome) {
             (Some(cause), CheckOutcome::Passed | CheckOutcome::NotServing) => {
                 prober.fall_silent(now, cause, rng, actions);
@@ -357,7 +367,7 @@ impl Prober {
         }
     }
 
-    fn send(&mut self, now: Timestamp, config: &ProberConfig, rng: &mut impl Rng, actions: &mut Vec<Action>) {
+    fn send(&mut self, now: Timestamp, config: &ProberConfig, rng: &mut impl Random, actions: &mut Vec<Action>) {
         self.nonces = [rng.next_u64().max(1), self.nonces[0]];
         self.sent = Some(now);
         self.due = None;
@@ -386,6 +396,6 @@ impl Prober {
 }
 
 /// A wait with its jitter.
-fn jittered(wait: Duration, rng: &mut impl Rng) -> Duration {
+fn jittered(wait: Duration, rng: &mut impl Random) -> Duration {
     wait.mul_f64(1.0 + JITTER * (2.0 * rng::unit(rng) - 1.0))
 }

@@ -3,16 +3,14 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rand_core::Rng;
-
 use super::instances::Sender;
 use super::{
     Action, CAUSED_PER_SECOND, FIRST_SILENT_INTERVAL, KeySource, LAME_DUCK_INTERVAL, LAME_DUCK_SILENCE,
     LOGGED_AGAIN_AFTER, MAX_LOSSES, MAX_MIN_DELAY, Path, Prober, ProberConfig, SILENT_INTERVAL, SilenceCause, Traffic,
     jittered,
 };
-use crate::Timestamp;
 use crate::probe::message::{Answer, ServerState};
+use crate::{Random, Timestamp};
 
 impl Prober {
     /// Whether the server said that it wants no requests.
@@ -27,7 +25,7 @@ impl Prober {
         now: Timestamp,
         config: &ProberConfig,
         traffic: &Traffic,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         actions: &mut Vec<Action>,
     ) {
         let Some(sent) = self.sent.take() else { return };
@@ -84,7 +82,7 @@ impl Prober {
         state: ServerState,
         answer: &Answer,
         config: &ProberConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         actions: &mut Vec<Action>,
     ) {
         let sender = self.instances.note(answer.instance);
@@ -124,7 +122,7 @@ impl Prober {
 
     /// Sets the time of the next query. Clients of one lame duck heard of it at the same time, so
     /// their first waits differ.
-    pub(super) fn schedule(&mut self, now: Timestamp, interval: Duration, rng: &mut impl Rng) {
+    pub(super) fn schedule(&mut self, now: Timestamp, interval: Duration, rng: &mut impl Random) {
         let wait = if self.is_unready() { LAME_DUCK_INTERVAL } else { interval.max(LAME_DUCK_INTERVAL) };
         if self.sent.is_none() {
             self.due = Some(now + jittered(wait, rng));
@@ -151,7 +149,7 @@ impl Prober {
         now: Timestamp,
         cause: SilenceCause,
         config: &ProberConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         actions: &mut Vec<Action>,
     ) {
         if matches!(self.path, Path::Silent(_)) {
@@ -172,7 +170,7 @@ impl Prober {
         now: Timestamp,
         cause: SilenceCause,
         config: &ProberConfig,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         actions: &mut Vec<Action>,
     ) {
         self.awaits_check = Some(cause);
@@ -185,7 +183,7 @@ impl Prober {
         &mut self,
         now: Timestamp,
         cause: SilenceCause,
-        rng: &mut impl Rng,
+        rng: &mut impl Random,
         actions: &mut Vec<Action>,
     ) {
         if self.path == Path::Works && now.since(self.works_since) >= LOGGED_AGAIN_AFTER {
@@ -204,7 +202,7 @@ impl Prober {
     }
 
     /// Sets the time of the next query on a silent path.
-    fn wait_in_silence(&mut self, now: Timestamp, rng: &mut impl Rng) {
+    fn wait_in_silence(&mut self, now: Timestamp, rng: &mut impl Random) {
         let may_pass = matches!(self.path, Path::Silent(SilenceCause::NoAnswer | SilenceCause::Refused));
         let first = if may_pass { FIRST_SILENT_INTERVAL } else { SILENT_INTERVAL };
         let doublings = u32::from(self.silent_queries.min(4));
