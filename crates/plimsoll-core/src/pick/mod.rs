@@ -26,6 +26,7 @@ use core::str::FromStr;
 
 use crate::{Random, Timestamp};
 
+mod alone;
 pub(crate) mod capability;
 pub(crate) mod counted;
 pub(crate) mod errors;
@@ -42,6 +43,7 @@ pub(crate) mod round_robin;
 pub(crate) mod stride;
 pub(crate) mod weighted;
 
+pub use alone::{InvalidWeights, ReportPicker, WeightedPicker, less_loaded_of_two};
 pub use capability::WeightedConfig;
 pub use hash::{HashConfig, HashKey, HashPicks, LoadBound};
 pub use prequal::{PrequalConfig, ProbeAnswer, ProbeRule, ProbeSource};
@@ -267,12 +269,16 @@ impl Policy for AnyPolicy {
 
 /// Two distinct usable slots, uniformly; the same one twice if there is only one.
 fn two_distinct(usable: &[u32], rng: &mut impl Random) -> (u32, u32) {
-    let n = usable.len();
+    let (first, second) = two_below(usable.len(), rng);
+    (usable[first], usable[second])
+}
+
+/// Two distinct indexes below `n`, uniformly; the same one twice if there is only one.
+fn two_below(n: usize, rng: &mut impl Random) -> (usize, usize) {
     let first = crate::rng::below(rng, n);
     if n == 1 {
-        return (usable[0], usable[0]);
+        return (first, first);
     }
     // One of the n − 1 others, counted from the one after the first.
-    let second = (first + 1 + crate::rng::below(rng, n - 1)) % n;
-    (usable[first], usable[second])
+    (first, (first + 1 + crate::rng::below(rng, n - 1)) % n)
 }

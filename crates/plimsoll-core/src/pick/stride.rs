@@ -20,13 +20,15 @@ use crate::{Random, rng};
 const MAX: u64 = 65_535;
 const OFFSET: u64 = MAX / 2;
 
-/// A scaled weight. At least one: with a weight of zero the walk might never end.
+/// A scaled weight. At least one, unless another one is the maximum: else the walk might never end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScaledWeight(u16);
 
 impl ScaledWeight {
     /// The weight of the heaviest backend.
     pub(crate) const MAX: Self = Self(u16::MAX);
+    /// Never chosen.
+    pub(crate) const NONE: Self = Self(0);
 
     /// Scales `weight` so that `heaviest` is the maximum.
     pub(crate) fn new(weight: f64, heaviest: f64) -> Self {

@@ -144,6 +144,12 @@ impl Weighted {
         }
     }
 
+    /// The weight of a slot: the mean if it was added since the update, all equal without one.
+    pub(crate) fn scaled(&self, slot: usize) -> ScaledWeight {
+        let weight = self.mean.map(|mean| self.weights.get(slot).copied().unwrap_or(mean));
+        weight.unwrap_or(ScaledWeight::MAX)
+    }
+
     /// The weight of a backend relative to the mean; `None` while the policy falls back.
     pub(crate) fn relative(&self, slot: usize) -> Option<f64> {
         let mean = self.mean?;

@@ -13,6 +13,24 @@ use twox_hash::XxHash64;
 const KEY_SEED: u64 = 0x706c_696d_736f_6c6c;
 
 /// The key of a request under the policy `hash`: equal keys go to the same backend.
+///
+/// ```
+/// use plimsoll_core::pick::{HashKey, PolicyKind};
+/// use plimsoll_core::subset::Backend;
+/// use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
+///
+/// let (mut rng, now) = (rand_pcg::Pcg64Mcg::new(1), Timestamp::ZERO);
+/// let mut caches = Balancer::new(BalancerConfig { policy: PolicyKind::Hash, ..Default::default() });
+/// for address in ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"] {
+///     let id = caches.add_as(now, Backend::key_of(address), Weight::ONE, &mut ());
+///     caches.on_connected(now, id, &mut ());
+/// }
+/// let alice = Some(HashKey::of(b"alice"));
+/// let first = caches.pick_for(now, &mut rng, 0, &[], alice);
+/// let Pick::Backend(id) = first else { panic!("all are healthy") };
+/// caches.finish(now, id, Completion { outcome: Outcome::Success, latency: None }, &mut ());
+/// assert_eq!(caches.pick_for(now, &mut rng, 0, &[], alice), first);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HashKey(u64);
 
