@@ -29,18 +29,28 @@
 //! - [`LoadReport`] is a backend's own account of its load ([`report`]), [`probe`] its answer to a
 //!   probe. [`spread`] measures the evenness of load.
 //!
-//! ```
-//! use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
-//! use rand_core::SeedableRng;
+//! # One machine on its own
 //!
-//! let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
-//! let mut balancer = Balancer::new(BalancerConfig::default());
-//! let now = Timestamp::ZERO;
-//! let id = balancer.add(now, Weight::ONE, &mut ());
-//! balancer.on_connected(now, id, &mut ());
-//! assert_eq!(balancer.pick(now, &mut rng), Pick::Backend(id));
-//! balancer.finish(now, id, Completion { outcome: Outcome::Success, latency: None }, &mut ());
-//! ```
+//! Each machine needs no other. Its page has a whole program, in this number of lines without
+//! imports:
+//!
+//! | problem | machine | lines |
+//! |---|---|--:|
+//! | overloaded backends get too much from this client | [`throttle::Throttle`] | 11 |
+//! | retries multiply the load of an outage | [`retry::Budget`] | 17 |
+//! | this server has more requests than CPU | [`admit::Gate`] | 22 |
+//! | a resource serves few requests at a time | [`admit::Queue`] | 8 |
+//! | a customer sends too many requests | [`request_limit::RequestLimits`] | 8 |
+//! | a customer has one limit over many tasks | [`quota::Holder`] | 24 |
+//! | an index in proportion to weights | [`pick::WeightedPicker`] | 9 |
+//! | an index in proportion to reported capacity | [`pick::ReportPicker`] | 9 |
+//! | the less loaded of two | [`pick::less_loaded_of_two`] | 7 |
+//! | backends with health, slow start and a policy | [`Balancer`] | 14 |
+//! | the same backend for the same key | [`pick::HashKey`] | 11 |
+//! | too many connections from each client | [`subset::Subset`] | 12 |
+//! | a canary for some requests or users | [`split::Split`] | 6 |
+//!
+//! Random numbers come from any generator: see [`Random`].
 //!
 //! # Features
 //!

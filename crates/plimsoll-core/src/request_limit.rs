@@ -172,6 +172,22 @@ impl Set {
 
 /// Token buckets of customers. A customer is a keyed hash of its name, so that nobody can choose to
 /// share the bucket of another.
+///
+/// ```
+/// use core::num::NonZeroU32;
+/// use plimsoll_core::pick::HashKey;
+/// use plimsoll_core::request_limit::{RequestLimit, RequestLimits};
+/// use plimsoll_core::Timestamp;
+///
+/// let (now, burst) = (Timestamp::ZERO, NonZeroU32::new(5).expect("not zero"));
+/// let mut limits = RequestLimits::new(10_000); // customers remembered
+/// limits.set(now, [], RequestLimit::new(100.0, burst));
+/// let alice = HashKey::of(b"alice").as_u64();
+/// let admitted = (0..20).filter(|_| limits.take(now, alice).is_ok()).count();
+/// assert_eq!(admitted, 5);
+/// let over = limits.take(now, alice).expect_err("at its limit");
+/// assert_eq!(over.after.as_millis(), 10);
+/// ```
 #[derive(Clone, Debug)]
 pub struct RequestLimits {
     /// Customers of the configuration, sorted.

@@ -31,6 +31,17 @@ use crate::rng::spread;
 pub const MAX_SIDES: usize = 8;
 
 /// The shares of the sides of a split.
+///
+/// ```
+/// use plimsoll_core::split::{Split, turn};
+///
+/// let versions = ["web", "web-canary"];
+/// let split = Split::new(&[95.0, 5.0]).expect("valid").named(versions);
+/// let canary = (0..1_000).filter(|number| split.side(turn(*number)) == 1).count();
+/// assert_eq!(canary, 50, "requests in turn");
+/// let version = versions[split.by_key(b"alice")];
+/// assert_eq!(version, versions[split.by_key(b"alice")], "a user stays");
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Split {
     /// The upper ends of all sides but the first, in their order; they begin at zero.

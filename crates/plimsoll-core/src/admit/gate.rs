@@ -160,6 +160,36 @@ pub enum Mode {
 }
 
 /// The gate of a server.
+///
+/// ```
+/// use plimsoll_core::admit::{AdmissionConfig, Arrival, Gate, GateVerdict, Mode, Observation, Quota};
+/// use plimsoll_core::meter::Kind;
+/// use plimsoll_core::signal::Gauges;
+/// use plimsoll_core::{Criticality, Timestamp};
+///
+/// let mut rng = rand_pcg::Pcg64Mcg::new(1);
+/// let cpus = AdmissionConfig::new(2.0).expect("it is finite and above zero");
+/// let mut gate = Gate::new(Timestamp::ZERO, cpus, Mode::Protect, Observation::default());
+/// let arrival = Arrival {
+///     criticality: Criticality::Critical, kind: Kind { route: 1, customer: 1 },
+///     quota: Quota::UNLIMITED, timeout: None, cohort: None, is_retry: false,
+/// };
+/// let (mut admitted, mut charged) = (0, 0.0);
+/// for millis in 0..10_000 {
+///     let now = Timestamp::from_nanos(millis * 1_000_000);
+///     match gate.ask(now, &arrival, &mut rng) {
+///         GateVerdict::Admitted(entry) | GateVerdict::WouldShed(entry, _) => {
+///             gate.end(now, entry, 0.004); // CPU-seconds, measured
+///             (admitted, charged) = (admitted + 1, charged + 0.004);
+///         }
+///         GateVerdict::Shed(shed) => assert_eq!(shed.reason.row().http, 503),
+///     }
+///     if millis % 10 == 0 {
+///         gate.observe(now, Observation { cpu: charged, charged, ..Default::default() }, &Gauges::default());
+///     }
+/// }
+/// assert!((4_500..5_500).contains(&admitted), "{admitted}: two CPUs serve 500 a second");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Gate {
     mode: Mode,

@@ -77,6 +77,20 @@ struct Waiting<T> {
 }
 
 /// Requests that wait for a slot.
+///
+/// ```
+/// use plimsoll_core::admit::{Queue, QueueConfig, QueueVerdict};
+/// use plimsoll_core::{Criticality, Timestamp};
+///
+/// let now = Timestamp::ZERO;
+/// let mut queue = Queue::new(now, QueueConfig::new(1).expect("one slot"));
+/// assert_eq!(queue.enter(now, Criticality::Critical, None, "a"), QueueVerdict::Begins("a"));
+/// assert_eq!(queue.enter(now, Criticality::Sheddable, None, "b"), QueueVerdict::Waits(None));
+/// assert_eq!(queue.enter(now, Criticality::Critical, None, "c"), QueueVerdict::Waits(None));
+/// // "a" has ended. Requests that waited too long would go to the first closure.
+/// let next = queue.next(now, |abandoned| drop(abandoned), |_| true);
+/// assert_eq!(next, Some("c"), "the most critical");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Queue<T> {
     config: QueueConfig,

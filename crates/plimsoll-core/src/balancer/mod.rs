@@ -112,6 +112,26 @@ pub enum WaitReason {
 }
 
 /// The backends of one cluster, and the choice among them.
+///
+/// ```
+/// use core::time::Duration;
+/// use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
+///
+/// let mut rng = rand_pcg::Pcg64Mcg::new(1);
+/// let mut balancer = Balancer::new(BalancerConfig::default());
+/// let now = Timestamp::ZERO;
+/// let backends = [(); 3].map(|()| balancer.add(now, Weight::ONE, &mut ()));
+/// backends.iter().for_each(|id| balancer.on_connected(now, *id, &mut ()));
+/// balancer.drain(now, backends[0], &mut ()); // a lame duck gets no more requests
+/// let mut requests = [0; 3];
+/// for _ in 0..100 {
+///     let Pick::Backend(id) = balancer.pick(now, &mut rng) else { panic!("two serve") };
+///     requests[backends.iter().position(|backend| *backend == id).expect("it was added")] += 1;
+///     let completion = Completion { outcome: Outcome::Success, latency: Some(Duration::from_millis(1)) };
+///     balancer.finish(now, id, completion, &mut ());
+/// }
+/// assert_eq!(requests, [0, 50, 50]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Balancer {
     config: BalancerConfig,

@@ -102,6 +102,39 @@ struct Slot {
 
 /// A task of the service. Its customers are numbered from 0 in the order of [`Holder::add`]. The number
 /// of a removed one does not return soon: an assignment to it may be under way.
+///
+/// The messages are the caller's to carry. Here the owner is in the same process:
+///
+/// ```
+/// use plimsoll_core::quota::{Holder, Owner, OwnerConfig};
+/// use plimsoll_core::{Criticality, Random, Timestamp};
+///
+/// let mut rng = rand_pcg::Pcg64Mcg::new(1);
+/// let mut owner = Owner::new(Timestamp::ZERO, OwnerConfig::default());
+/// let alice = owner.add_customer(Timestamp::ZERO, 1_000_000); // one CPU in the whole fleet
+/// let mut task = Holder::new(Timestamp::ZERO);
+/// assert_eq!(task.add(Timestamp::ZERO), alice);
+/// let id = owner.join(Timestamp::ZERO, &task.connect(Timestamp::ZERO, 4.0), None)?;
+/// let mut admitted = 0;
+/// for millis in 0..20_000 {
+///     let now = Timestamp::from_nanos(millis * 1_000_000);
+///     // Three CPUs' worth of requests.
+///     let draw = f64::from(rng.next_u32()) / 2_f64.powi(32);
+///     if task.account(alice).ask(now, Criticality::Critical, 3_000.0, draw).is_ok() {
+///         task.account(alice).take(3_000.0);
+///         admitted += 1;
+///     }
+///     if let Some(report) = task.poll(now) {
+///         task.assign(now, &owner.report(now, id, &report)?).expect("in order");
+///     }
+///     owner.handle_timeout(now);
+///     while let Some((_, assignment)) = owner.poll_assignment() {
+///         task.assign(now, &assignment).expect("in order");
+///     }
+/// }
+/// assert!((4_500..7_000).contains(&admitted), "{admitted} of 20,000: a third, less at first");
+/// # Ok::<(), plimsoll_core::quota::ReportError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Holder {
     slots: Vec<Slot>,

@@ -64,6 +64,30 @@ impl Default for BudgetConfig {
 }
 
 /// Retry budget of one client toward one cluster.
+///
+/// ```
+/// use core::time::Duration;
+/// use plimsoll_core::retry::{Attempt, Budget, BudgetConfig, Failure, Repeat, RetryConfig};
+/// use plimsoll_core::{Operation, Timestamp};
+///
+/// let (mut rng, now) = (rand_pcg::Pcg64Mcg::new(1), Timestamp::ZERO);
+/// let (operation, takes) = (Operation::UNKNOWN, Duration::ZERO);
+/// let failed = Attempt {
+///     number: 1, failure: Failure::Broken, repeat: Repeat::Safe, deadline: None, operation, takes,
+/// };
+/// let mut budget = Budget::new(now, BudgetConfig::default());
+/// let mut retries = 0;
+/// for _ in 0..1_000 {
+///     budget.on_request(now, operation);
+///     // Its first attempt failed.
+///     if let Ok((plan, withdrawal)) = RetryConfig::default().plan(now, &failed, &mut budget, &mut rng) {
+///         assert!(plan.wait <= Duration::from_millis(25));
+///         withdrawal.spend(); // the retry was sent
+///         retries += 1;
+///     }
+/// }
+/// assert_eq!(retries, 100);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Budget {
     config: BudgetConfig,

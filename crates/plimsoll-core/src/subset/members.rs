@@ -21,6 +21,26 @@ use core::num::NonZeroU32;
 use crate::health::State;
 
 /// The members of one client's subset.
+///
+/// ```
+/// use core::num::NonZeroU32;
+/// use plimsoll_core::subset::{Algorithm, Backend, Client, Subset, SubsetConfig, order};
+/// use plimsoll_core::Weight;
+///
+/// let addresses: Vec<String> = (0..100).map(|i| format!("10.0.0.{i}:80")).collect();
+/// let backend = |address: &String| {
+///     Backend { key: Backend::key_of(address), domain: 0, weight: Weight::ONE }
+/// };
+/// let backends: Vec<Backend> = addresses.iter().map(backend).collect();
+/// let size = NonZeroU32::new(20).expect("not zero");
+/// let config = SubsetConfig { algorithm: Algorithm::Rocksteadier, size, seed: 1 };
+/// let mut subset = Subset::new(order(&config, Client::numbered(7), &backends)?, size);
+/// assert_eq!(subset.members().len(), 20); // numbers of addresses to connect to
+/// let failed = subset.members()[0];
+/// subset.on_usable(failed, false);
+/// assert_eq!(subset.members().len(), 21, "the next in the order replaces it");
+/// # Ok::<(), plimsoll_core::subset::MissingInput>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Subset {
     order: Vec<u32>,

@@ -151,6 +151,23 @@ pub struct ThrottledShare {
 }
 
 /// The throttle of one client toward one cluster.
+///
+/// ```
+/// use plimsoll_core::throttle::{Outcome, Throttle, ThrottlePolicy};
+/// use plimsoll_core::{Criticality, Operation, Timestamp};
+///
+/// let mut rng = rand_pcg::Pcg64Mcg::new(1);
+/// let mut throttle = Throttle::new(Timestamp::ZERO, ThrottlePolicy::default());
+/// let mut sent = 0;
+/// for millis in 0..5_000 {
+///     let now = Timestamp::from_nanos(millis * 1_000_000);
+///     if let Ok(request) = throttle.begin(now, Criticality::Critical, Operation::UNKNOWN, &mut rng) {
+///         sent += 1; // to a backend that rejects everything
+///         throttle.end(now, request, Outcome::Rejected);
+///     }
+/// }
+/// assert!(sent < 500, "{sent} of 5,000 requests were sent");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Throttle {
     policy: ThrottlePolicy,
