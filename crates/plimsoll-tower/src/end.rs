@@ -92,6 +92,11 @@ impl End {
         })
     }
 
+    /// Whether a throttle counts it as accepted in all circumstances.
+    pub(crate) const fn is_accepted(self) -> bool {
+        matches!(self, Self::Served | Self::RateLimited | Self::Failed | Self::Unavailable(_) | Self::Throttled)
+    }
+
     /// Whether a backend answered.
     #[must_use]
     pub const fn is_answer(self) -> bool {

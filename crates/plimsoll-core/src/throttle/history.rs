@@ -56,6 +56,14 @@ impl History {
         }
     }
 
+    /// Counts accepts that change nothing else: see [`is_like_new`](Self::is_like_new).
+    pub(super) fn on_quiet_accepts(&mut self, now: Timestamp, count: u32) {
+        match self {
+            Self::Adaptive(history, _) => (0..count).for_each(|_| history.on_outcome(now, Outcome::Accepted)),
+            Self::Paced(pace, _) => pace.on_quiet_accepts(now, count),
+        }
+    }
+
     pub(super) fn throttled_share(&self, now: Timestamp) -> Ratio {
         match self {
             Self::Adaptive(history, k) => history.throttled_share(now, *k),

@@ -24,6 +24,7 @@ mod evidence;
 mod history;
 mod operations;
 pub mod paced;
+mod quiet;
 mod sent;
 mod silence;
 

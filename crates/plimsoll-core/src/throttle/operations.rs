@@ -85,7 +85,11 @@ impl OutcomeCount {
     }
 
     pub(super) fn add(&mut self, now: Timestamp) {
-        (self.sum, self.at) = (self.count(now) + 1.0, self.at.max(now));
+        self.add_all(now, 1);
+    }
+
+    pub(super) fn add_all(&mut self, now: Timestamp, count: u32) {
+        (self.sum, self.at) = (self.count(now) + f64::from(count), self.at.max(now));
     }
 }
 

@@ -40,6 +40,12 @@ pub struct SentRequest {
 }
 
 impl SentRequest {
+    /// Its criticality.
+    #[must_use]
+    pub const fn criticality(&self) -> Criticality {
+        self.criticality
+    }
+
     /// The reason for sending it.
     #[must_use]
     pub const fn kind(&self) -> SendKind {

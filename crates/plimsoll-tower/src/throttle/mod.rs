@@ -99,6 +99,9 @@
 //! ```
 
 mod permit;
+mod tally;
+#[cfg(test)]
+mod tests;
 
 use std::task::{Context, Poll};
 

@@ -1,14 +1,15 @@
 //! The throttle of a client, shared by its tasks, and the permit of a sent request.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use plimsoll_core::retry::Failure;
 use plimsoll_core::throttle::{self, AttemptEvidence, Loss, SentRequest, Silence, ThrottlePolicy, Wait};
-use plimsoll_core::{Criticality, Ratio, Rejection, Timestamp};
+use plimsoll_core::{Criticality, Operation, Ratio, Rejection, Timestamp};
 use rand_pcg::Pcg64Mcg;
 
+use super::tally::Tallies;
 use crate::clock::Clock;
 use crate::lock::lock;
 use crate::{End, Rejected, Report, RequestFacts, random};
@@ -21,6 +22,7 @@ pub struct Throttle {
 
 struct Shared {
     clock: Clock,
+    tallies: Tallies,
     state: Mutex<State>,
 }
 
@@ -28,6 +30,58 @@ struct State {
     throttle: throttle::Throttle,
     silence: Silence,
     rng: Pcg64Mcg,
+    /// The accepts of each tally that the machine has heard of.
+    heard: [u64; Criticality::ALL.len()],
+    /// When it heard of the last ones.
+    heard_at: Timestamp,
+}
+
+impl Shared {
+    /// The machine, after it has heard of all accepts so far. A quiet time begins or ends with each
+    /// change: call [`State::settle`] after it.
+    fn lock(&self, now: Timestamp) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        let before = std::mem::replace(&mut state.heard_at, now);
+        for criticality in Criticality::ALL {
+            let accepts = self.tallies.accepts(criticality);
+            let heard = std::mem::replace(&mut state.heard[criticality.rank()], accepts);
+            let new = u32::try_from(accepts.wrapping_sub(heard)).unwrap_or(u32::MAX);
+            if new > 0 {
+                // After an idle time, they are as old as the quiet time.
+                let at = self.tallies.until(criticality).map_or(now, |until| until.min(now));
+                state.throttle.on_quiet_accepts(at, criticality, new);
+                // No later than the answers: a permit itself knows of answers since it began.
+                state.silence.on_answer(before);
+            }
+        }
+        state
+    }
+}
+
+impl State {
+    /// Begins or ends quiet times.
+    fn settle(&self, now: Timestamp, tallies: &Tallies) {
+        for criticality in Criticality::ALL {
+            tallies.set_until(criticality, self.throttle.quiet_until(now, criticality));
+        }
+    }
+}
+
+/// A request as the machine sees it.
+enum Sent {
+    /// The machine decided on it.
+    Asked(SentRequest),
+    /// It was sent in a quiet time.
+    Unasked(Criticality, Operation),
+}
+
+impl Sent {
+    fn criticality(&self) -> Criticality {
+        match self {
+            Self::Asked(sent) => sent.criticality(),
+            Self::Unasked(criticality, _) => *criticality,
+        }
+    }
 }
 
 /// A sent request. Its end is to be reported: see [`Report::end`].
@@ -38,19 +92,26 @@ struct State {
 pub struct Permit {
     shared: Arc<Shared>,
     /// `None` once the end is reported.
-    sent: Option<SentRequest>,
+    sent: Option<Sent>,
     at: Timestamp,
     timeout: Option<Duration>,
+    /// The accepts in quiet times before it was sent.
+    accepts: u64,
 }
 
 impl Throttle {
     /// A throttle without history, which sends everything.
     #[must_use]
     pub fn new(policy: ThrottlePolicy) -> Self {
+        Self::with_generator(policy, random::generator())
+    }
+
+    pub(super) fn with_generator(policy: ThrottlePolicy, rng: Pcg64Mcg) -> Self {
         let clock = Clock::start();
-        let throttle = throttle::Throttle::new(clock.now(), policy);
-        let state = State { throttle, silence: Silence::default(), rng: random::generator() };
-        Self { shared: Arc::new(Shared { clock, state: Mutex::new(state) }) }
+        let now = clock.now();
+        let throttle = throttle::Throttle::new(now, policy);
+        let state = State { throttle, silence: Silence::default(), rng, heard: Default::default(), heard_at: now };
+        Self { shared: Arc::new(Shared { clock, tallies: Tallies::default(), state: Mutex::new(state) }) }
     }
 
     /// Decides on a request.
@@ -58,17 +119,19 @@ impl Throttle {
     /// # Errors
     /// The request is throttled: it must not be sent.
     pub fn begin(&self, facts: &RequestFacts) -> Result<Permit, Rejected> {
-        let now = self.shared.clock.now();
-        let begun = {
-            let State { throttle, rng, .. } = &mut *lock(&self.shared.state);
-            throttle.begin(now, facts.criticality, facts.operation, rng)
+        let shared = &self.shared;
+        let now = shared.clock.now();
+        let sent = if shared.tallies.is_quiet(now, facts.criticality) {
+            Sent::Unasked(facts.criticality, facts.operation)
+        } else {
+            let mut state = shared.lock(now);
+            let State { throttle, rng, .. } = &mut *state;
+            let begun = throttle.begin(now, facts.criticality, facts.operation, rng);
+            state.settle(now, &shared.tallies);
+            Sent::Asked(begun.map_err(|_| Rejected::new(Rejection::Throttled))?)
         };
-        match begun {
-            Ok(sent) => {
-                Ok(Permit { shared: Arc::clone(&self.shared), sent: Some(sent), at: now, timeout: facts.timeout })
-            }
-            Err(_) => Err(Rejected::new(Rejection::Throttled)),
-        }
+        let accepts = shared.tallies.sum();
+        Ok(Permit { shared: Arc::clone(shared), sent: Some(sent), at: now, timeout: facts.timeout, accepts })
     }
 
     /// The throttled share of requests of this criticality, for display.
@@ -94,8 +157,13 @@ impl Permit {
     /// Reports the end; `None` if the caller abandoned the request.
     fn settle(&mut self, end: Option<End>) {
         let Some(sent) = self.sent.take() else { return };
+        let tallies = &self.shared.tallies;
+        if end.is_some_and(End::is_accepted) && tallies.accept(sent.criticality()) {
+            return;
+        }
         let now = self.shared.clock.now();
-        let State { throttle, silence, .. } = &mut *lock(&self.shared.state);
+        let mut state = self.shared.lock(now);
+        let State { throttle, silence, .. } = &mut *state;
         if end.is_some_and(End::is_answer) {
             silence.on_answer(now);
         }
@@ -105,14 +173,22 @@ impl Permit {
             Some(End::Throttled) => AttemptEvidence::Throttled,
             Some(End::ConnectRefused) => AttemptEvidence::ConnectRefused,
             Some(End::ConnectFailed | End::Broken) => {
-                AttemptEvidence::Lost(Loss { silence: silence.on_loss(now, self.at), usual: None })
+                let is_silent = tallies.sum() == self.accepts;
+                let silence = if is_silent { silence.on_loss(now, self.at) } else { None };
+                AttemptEvidence::Lost(Loss { silence, usual: None })
             }
             // The service behind decided that the wait was too long.
             Some(End::TimedOut) => Failure::TimedOut.evidence(),
             Some(End::Rejected(_) | End::Cancelled) => AttemptEvidence::Cancelled,
             Some(End::TooLate) | None => self.wait(now).map_or(AttemptEvidence::Cancelled, AttemptEvidence::Unanswered),
         };
-        throttle.end(now, sent, evidence.outcome());
+        match sent {
+            Sent::Asked(sent) => throttle.end(now, sent, evidence.outcome()),
+            Sent::Unasked(criticality, operation) => {
+                throttle.on_outcome_of(now, criticality, operation, evidence.outcome());
+            }
+        }
+        state.settle(now, tallies);
     }
 
     /// The wait until now, relative to the timeout of the request.
@@ -141,6 +217,6 @@ impl fmt::Debug for Throttle {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("sent", &self.sent).field("at", &self.at).finish_non_exhaustive()
+        f.debug_struct("Permit").field("at", &self.at).finish_non_exhaustive()
     }
 }

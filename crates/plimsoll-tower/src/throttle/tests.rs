@@ -1,0 +1,172 @@
+//! The throttle with tallies, beside the same machine behind a plain lock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_core::retry::Advice;
+use plimsoll_core::throttle::{self, AttemptEvidence, Loss, Outcome, SentRequest, Silence, ThrottlePolicy};
+use plimsoll_core::{Criticality, Operation, Ratio, Timestamp};
+use proptest::prelude::*;
+use rand_pcg::Pcg64Mcg;
+
+use super::{Permit, Throttle};
+use crate::{End, RequestFacts};
+
+/// The plain variant: the machine hears of each request, at its time.
+struct Plain {
+    throttle: throttle::Throttle,
+    silence: Silence,
+    rng: Pcg64Mcg,
+}
+
+impl Plain {
+    fn end(&mut self, now: Timestamp, sent: SentRequest, at: Timestamp, end: End) {
+        if end.is_answer() {
+            self.silence.on_answer(now);
+        }
+        let outcome = match end {
+            End::Served => Outcome::Accepted,
+            End::Overloaded(_) => Outcome::Rejected,
+            End::Broken => {
+                let silence = self.silence.on_loss(now, at);
+                AttemptEvidence::Lost(Loss { silence, usual: None }).outcome()
+            }
+            _ => Outcome::Unknown,
+        };
+        self.throttle.end(now, sent, outcome);
+    }
+}
+
+/// Some seconds of traffic of one kind.
+#[derive(Clone, Debug)]
+struct Phase {
+    /// Milliseconds from one request to the next, and from a request to its end.
+    interval: u64,
+    latency: u64,
+    requests: u64,
+    /// Of a hundred requests.
+    rejected: u64,
+    broken: u64,
+    sheddable: u64,
+}
+
+fn phase() -> impl Strategy<Value = Phase> {
+    let share = || prop_oneof![3 => Just(0_u64), 1 => Just(3), 1 => Just(40), 1 => Just(100)];
+    let spans = (prop_oneof![1..4_u64, 20..60_u64, 400..900_u64], prop_oneof![1..30_u64, 100..900_u64]);
+    (spans, 20..300_u64, share(), prop_oneof![3 => Just(0_u64), 1 => Just(100)], prop_oneof![Just(0_u64), Just(30)])
+        .prop_map(|((interval, latency), requests, rejected, broken, sheddable)| Phase {
+            interval,
+            latency,
+            requests,
+            rejected,
+            broken,
+            sheddable,
+        })
+}
+
+/// A number below a hundred, for a request and a question.
+fn percent(request: u64, question: u64) -> u64 {
+    let mixed = (request * 2 + question + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) % 100
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Both throttle the same number of requests in each phase, within 5% of its requests and ten.
+    /// Nothing is throttled before a rejection, and the machine knows of all accepts.
+    #[test]
+    fn tallies_throttle_like_a_machine_that_hears_of_each_request(phases in prop::collection::vec(phase(), 1..6)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("valid");
+        runtime.block_on(async {
+            let tallied = Throttle::with_generator(ThrottlePolicy::default(), Pcg64Mcg::new(9));
+            let policy = ThrottlePolicy::default();
+            let mut plain = Plain {
+                throttle: throttle::Throttle::new(Timestamp::ZERO, policy),
+                silence: Silence::default(),
+                rng: Pcg64Mcg::new(9),
+            };
+            // Ends that are due, in half milliseconds. Requests begin at whole ones.
+            let mut due: BTreeMap<(u64, u64), (End, Option<Permit>, Option<(SentRequest, Timestamp)>)> = BTreeMap::new();
+            let (mut halves, mut request, mut trouble) = (0, 0, false);
+            for phase in phases {
+                let mut throttled = [0_i64; 2];
+                for _ in 0..phase.requests {
+                    let begins = halves + 2 * phase.interval;
+                    while let Some(entry) = due.first_entry().filter(|entry| entry.key().0 < begins) {
+                        let ((at, _), (end, permit, sent)) = entry.remove_entry();
+                        tokio::time::advance(Duration::from_micros(500 * (at - halves))).await;
+                        halves = at;
+                        let now = Timestamp::from_nanos(at * 500_000);
+                        if let Some(permit) = permit {
+                            permit.end(end);
+                        }
+                        if let Some((sent, begun)) = sent {
+                            plain.end(now, sent, begun, end);
+                        }
+                    }
+                    tokio::time::advance(Duration::from_micros(500 * (begins - halves))).await;
+                    halves = begins;
+                    let now = Timestamp::from_nanos(halves * 500_000);
+                    request += 1;
+                    let end = match percent(request, 0) {
+                        it if it < phase.rejected => End::Overloaded(Advice::None),
+                        it if it < phase.broken => End::Broken,
+                        _ => End::Served,
+                    };
+                    trouble |= end != End::Served;
+                    let is_sheddable = percent(request, 1) < phase.sheddable;
+                    let criticality = if is_sheddable { Criticality::Sheddable } else { Criticality::Critical };
+                    let permit = tallied.begin(&RequestFacts::default().with_criticality(criticality)).ok();
+                    let sent = plain.throttle.begin(now, criticality, Operation::UNKNOWN, &mut plain.rng).ok();
+                    throttled[0] += i64::from(permit.is_none());
+                    throttled[1] += i64::from(sent.is_none());
+                    due.insert((halves + 2 * phase.latency + 1, request), (end, permit, sent.map(|sent| (sent, now))));
+                }
+                let tolerance = 10 + phase.requests as i64 / 20;
+                prop_assert!((throttled[0] - throttled[1]).abs() <= tolerance, "{throttled:?} in {phase:?}");
+                prop_assert!(trouble || throttled == [0, 0]);
+            }
+            Ok(())
+        })?;
+    }
+}
+
+/// Nothing but the lock's holder knows of a rejection, so the others must see it at once.
+#[tokio::test(start_paused = true)]
+async fn quiet_time_ends_with_the_first_rejection() {
+    let throttle = Throttle::default();
+    let begin = || throttle.begin(&RequestFacts::default());
+    let mut permits: Vec<Permit> = (0..300).map(|_| begin().expect("a quiet time")).collect();
+    permits.drain(..200).for_each(|permit| permit.end(End::Served));
+    permits.drain(..).for_each(|permit| permit.end(End::Overloaded(Advice::None)));
+    let expected = {
+        let mut machine = throttle::Throttle::new(Timestamp::ZERO, ThrottlePolicy::default());
+        let mut report = |outcome| machine.on_outcome(Timestamp::ZERO, Criticality::Critical, outcome);
+        (0..200).for_each(|_| report(Outcome::Accepted));
+        (0..100).for_each(|_| report(Outcome::Rejected));
+        machine.throttled_share(Timestamp::ZERO, Criticality::Critical)
+    };
+    assert_eq!(throttle.throttled_share(Criticality::Critical), expected);
+}
+
+/// A loss is evidence if no request was answered since it was sent, in a quiet time too.
+#[tokio::test(start_paused = true)]
+async fn answer_in_a_quiet_time_makes_a_loss_no_evidence() {
+    for (is_answered, is_evidence) in [(false, true), (true, false)] {
+        let throttle = Throttle::default();
+        let begin = || throttle.begin(&RequestFacts::default()).expect("nothing is throttled");
+        let is_throttled = || throttle.throttled_share(Criticality::Critical) > Ratio::ZERO;
+        begin().end(End::Served);
+        for _ in 0..80 {
+            if is_throttled() {
+                break;
+            }
+            let (lost, other) = (begin(), begin());
+            tokio::time::advance(Duration::from_millis(700)).await;
+            other.end(if is_answered { End::Served } else { End::Cancelled });
+            lost.end(End::Broken);
+        }
+        assert_eq!(is_throttled(), is_evidence);
+    }
+}
