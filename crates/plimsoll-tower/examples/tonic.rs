@@ -1,11 +1,14 @@
-//! A tonic client over several channels, balanced and throttled.
+//! A tonic client over several channels, balanced and throttled, that retries its calls.
 //! `cargo run -p plimsoll-tower --example tonic`
 
 mod servers;
 
+use http::Request;
 use plimsoll_core::BalancerConfig;
 use plimsoll_tower::balance::ServiceList;
-use plimsoll_tower::{Balance, BoxError, Grpc, ThrottleLayer};
+use plimsoll_tower::retry::{ReplayBody, ReplayLimits};
+use plimsoll_tower::{Balance, BoxError, Grpc, RetryLayer, ThrottleLayer};
+use tonic::body::Body;
 use tonic::transport::Endpoint;
 use tonic_prost::ProstCodec;
 use tower::ServiceBuilder;
@@ -20,12 +23,15 @@ pub(crate) async fn main() -> Result<(), BoxError> {
 
     let balance = Balance::new(BalancerConfig::default(), ServiceList::new(channels), Grpc::default());
     let channel = ServiceBuilder::new() // A generated client takes it: GreeterClient::new(channel).
+        .layer(RetryLayer::new(Grpc::default()).replay(ReplayLimits::default()))
         .layer(ThrottleLayer::new(Grpc::default()))
+        .map_request(|request: Request<ReplayBody<Body>>| request.map(Body::new))
         .buffer(1024)
         .service(balance);
     let mut client = tonic::client::Grpc::new(channel);
 
     assert_eq!(call(&mut client, "world").await?, "hello world");
+    assert_eq!(call(&mut client, "unlucky").await?, "hello unlucky"); // shed, and retried
     let mut throttled = 0;
     for _ in 0..100 {
         let status = call(&mut client, "busy").await.expect_err("it is shed, here or there");

@@ -14,7 +14,7 @@ fn hyper_util_is_retried_and_throttled() {
 }
 
 #[test]
-fn tonic_is_balanced_and_throttled() {
+fn tonic_is_balanced_retried_and_throttled() {
     tonic_example::main().expect("it succeeds");
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn http() -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// A gRPC server. It sheds all calls with the name `busy`.
+/// A gRPC server. It sheds all calls with the name `busy`, and every other one with `unlucky`.
 pub(crate) async fn grpc() -> Result<SocketAddr, Box<dyn std::error::Error>> {
     let incoming = tonic::transport::server::TcpIncoming::bind("127.0.0.1:0".parse()?)?;
     let address = incoming.local_addr()?;
@@ -72,8 +72,11 @@ impl UnaryService<String> for Hello {
     type Future = std::future::Ready<Result<tonic::Response<String>, Status>>;
 
     fn call(&mut self, request: tonic::Request<String>) -> Self::Future {
-        std::future::ready(match request.get_ref().as_str() {
-            "busy" => {
+        static UNLUCKY: AtomicU32 = AtomicU32::new(0);
+        let name = request.get_ref().as_str();
+        let is_shed = name == "busy" || name == "unlucky" && UNLUCKY.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+        std::future::ready(match name {
+            _ if is_shed => {
                 let mut status = Status::unavailable("overloaded");
                 status.metadata_mut().insert("x-plimsoll-shed", "reason=overloaded".parse().expect("valid"));
                 Err(status)

@@ -4,6 +4,12 @@
 pub trait CloneRequest<Req> {
     /// A copy; `None` if the request can be sent only once.
     fn clone_request(&self, request: &Req) -> Option<Req>;
+
+    /// Whether the copy can be sent now, after an attempt with the original. A copy that shares a
+    /// body may have lost a part of it.
+    fn is_whole(&self, _copy: &Req) -> bool {
+        true
+    }
 }
 
 /// Copies requests by [`Clone`].

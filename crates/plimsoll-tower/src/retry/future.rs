@@ -94,10 +94,11 @@ where
                         }
                     }
                     let Some(failure) = end.and_then(End::failure) else { return Poll::Ready(result) };
+                    let can_repeat = this.copy.as_ref().is_some_and(|copy| this.retry.copy.is_whole(copy));
                     let attempt = Attempt {
                         number: *this.attempts,
                         failure,
-                        repeat: if this.copy.is_some() { this.facts.repeat } else { Repeat::Impossible },
+                        repeat: if can_repeat { this.facts.repeat } else { Repeat::Impossible },
                         deadline: *this.deadline,
                         operation: this.facts.operation,
                         takes: std::time::Duration::ZERO,

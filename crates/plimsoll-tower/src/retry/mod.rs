@@ -41,7 +41,8 @@
 //! # Copies of requests
 //!
 //! A request is copied by [`Clone`], or by a closure ([`RetryLayer::clone_by`]), which may return
-//! `None` for a request that cannot be sent twice, such as one with a streamed body.
+//! `None` for a request that cannot be sent twice. A streamed body, such as tonic's, can be read
+//! once: `RetryLayer::replay` keeps a bounded copy while it is sent.
 //!
 //! # Readiness
 //!
@@ -57,6 +58,8 @@
 mod budget;
 mod copy;
 mod future;
+#[cfg(feature = "http")]
+mod replay;
 
 use std::task::{Context, Poll};
 
@@ -67,6 +70,8 @@ use tower_service::Service;
 pub use self::budget::RetryBudget;
 pub use self::copy::{ByClone, CloneBy, CloneRequest};
 pub use self::future::RetryFuture;
+#[cfg(feature = "http")]
+pub use self::replay::{ByReplay, ReplayBody, ReplayError, ReplayLayer, ReplayLimits, ReplayService};
 use crate::BoxError;
 use crate::classify::{ByResult, Classify};
 
