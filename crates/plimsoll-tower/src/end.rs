@@ -14,6 +14,7 @@ use crate::Rejected;
 /// | [`Failed`](Self::Failed) | failure | accepted | no: another backend would fail, too |
 /// | [`Unavailable`](Self::Unavailable) | failure | accepted | if idempotent |
 /// | [`Overloaded`](Self::Overloaded) | overloaded | rejected | yes |
+/// | [`Busy`](Self::Busy) | overloaded | rejected | if idempotent |
 /// | [`TooLate`](Self::TooLate) | overloaded | rejected after a long wait | no |
 /// | [`Throttled`](Self::Throttled) | overloaded | accepted: it has headroom | no |
 /// | [`ConnectRefused`](Self::ConnectRefused) | failure | no evidence | yes |
@@ -38,6 +39,9 @@ pub enum End {
     Unavailable(Advice),
     /// The backend is overloaded or draining, and did not serve the request.
     Overloaded(Advice),
+    /// The backend is overloaded by its own word, and may have served the request: HTTP 503 with a
+    /// time before a retry.
+    Busy(Advice),
     /// The backend shed the request because its time was too short.
     TooLate,
     /// The backend throttled the request toward a backend of its own.
@@ -66,7 +70,7 @@ impl End {
             Self::Failed | Self::Unavailable(_) | Self::ConnectRefused | Self::ConnectFailed | Self::Broken => {
                 Outcome::Failure
             }
-            Self::Overloaded(_) | Self::TooLate | Self::Throttled => Outcome::Overloaded,
+            Self::Overloaded(_) | Self::Busy(_) | Self::TooLate | Self::Throttled => Outcome::Overloaded,
             Self::TimedOut => Outcome::TimedOut,
             Self::Rejected(_) | Self::Cancelled => Outcome::Cancelled,
         }
@@ -79,7 +83,7 @@ impl End {
         Some(match self {
             Self::Served | Self::RateLimited | Self::Cancelled => return None,
             Self::Failed => Failure::Final,
-            Self::Unavailable(advice) => Failure::Failed(advice),
+            Self::Unavailable(advice) | Self::Busy(advice) => Failure::Failed(advice),
             Self::Overloaded(advice) => Failure::Shed(advice),
             Self::TooLate => Failure::Shed(Advice::Never),
             Self::Throttled => Failure::Throttled,
@@ -107,6 +111,7 @@ impl End {
                 | Self::Failed
                 | Self::Unavailable(_)
                 | Self::Overloaded(_)
+                | Self::Busy(_)
                 | Self::TooLate
                 | Self::Throttled
         )

@@ -80,7 +80,8 @@ impl<B, T> Classify<Request<B>, Response<T>> for Grpc {
 /// |---|---|
 /// | another status than 200 | that of HTTP: no gRPC server answered |
 /// | `grpc-status` RESOURCE_EXHAUSTED | rate limited |
-/// | UNAVAILABLE with `x-plimsoll-shed` or pushback | overloaded |
+/// | UNAVAILABLE with a reason in `x-plimsoll-shed`, or pushback | overloaded |
+/// | UNAVAILABLE with advice in `x-plimsoll-shed` alone | busy |
 /// | DEADLINE_EXCEEDED with the reason `deadline` | too late |
 /// | other UNAVAILABLE | unavailable |
 /// | UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, DATA_LOSS | failed |
@@ -102,7 +103,7 @@ pub fn grpc_trailers_end(trailers: Option<&HeaderMap>) -> End {
         return End::Failed;
     };
     match code_end(code, trailers) {
-        End::Overloaded(_) => End::Overloaded(Advice::None),
+        End::Overloaded(_) | End::Busy(_) => End::Overloaded(Advice::None),
         // A backend behind this one had no time for it.
         End::TooLate => End::Served,
         end => end,

@@ -41,7 +41,8 @@ impl ShedField {
     }
 }
 
-/// The end of a request that the backend says it did not serve; `None` if it does not say so.
+/// The end of a request that the backend says it did not serve, or that it is overloaded; `None` if
+/// it says neither.
 ///
 /// `is_grpc` tells whether to read pushback.
 pub(super) fn unserved_end(headers: &HeaderMap, is_grpc: bool) -> Option<End> {
@@ -49,7 +50,8 @@ pub(super) fn unserved_end(headers: &HeaderMap, is_grpc: bool) -> Option<End> {
     if let Some(ShedField { reason, retry }) = ShedField::read(headers) {
         // The advice alone: a retry is of no use, and the request may have been served.
         let Some(reason) = reason else {
-            return (retry != Retry::Never).then(|| End::Overloaded(retry.advice(after)));
+            let end = if is_grpc && headers.contains_key(PUSHBACK) { End::Overloaded } else { End::Busy };
+            return (retry != Retry::Never).then(|| end(retry.advice(after)));
         };
         return Some(match reason.row().evidence {
             Evidence::Overload => End::Overloaded(retry.advice(after)),
@@ -64,10 +66,10 @@ pub(super) fn unserved_end(headers: &HeaderMap, is_grpc: bool) -> Option<End> {
         return Some(End::Overloaded(Advice::Elsewhere));
     }
     if let Some(after) = after {
-        return Some(End::Overloaded(Advice::After(after)));
+        return Some(End::Busy(Advice::After(after)));
     }
     // A date: two clocks would have to agree.
-    headers.contains_key(RETRY_AFTER).then_some(End::Overloaded(Advice::None))
+    headers.contains_key(RETRY_AFTER).then_some(End::Busy(Advice::Elsewhere))
 }
 
 /// The advice never to retry, without a reason.

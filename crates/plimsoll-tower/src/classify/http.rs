@@ -128,7 +128,8 @@ where
 /// |---|---|
 /// | 429 | rate limited |
 /// | other status below 500 | served |
-/// | 503 with `x-plimsoll-shed`, `x-envoy-overloaded` or a time before a retry | overloaded |
+/// | 503 with a reason in `x-plimsoll-shed`, or `x-envoy-overloaded` | overloaded |
+/// | 503 with a time before a retry, or advice in `x-plimsoll-shed` alone | busy |
 /// | 503 with the reason `throttled` | throttled |
 /// | 503, 504 with the reason `deadline` | too late |
 /// | 502, other 503 | unavailable |
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn response_head_decides_the_end_by_the_table() {
-        let after = |seconds| End::Overloaded(Advice::After(Duration::from_secs(seconds)));
+        let after = |seconds| Advice::After(Duration::from_secs(seconds));
         for (status, pairs, expected) in [
             (200, &[][..], End::Served),
             (404, &[], End::Served),
@@ -172,20 +173,24 @@ mod tests {
             (502, &[("x-plimsoll-shed", "retry=never")], End::Unavailable(Advice::Never)),
             (503, &[], End::Unavailable(Advice::Elsewhere)),
             (503, &[("x-plimsoll-shed", "retry=never")], End::Unavailable(Advice::Never)),
-            (503, &[("retry-after", "7")], after(7)),
-            (503, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], End::Overloaded(Advice::None)),
+            (503, &[("retry-after", "7")], End::Busy(after(7))),
+            (503, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], End::Busy(Advice::Elsewhere)),
             (
                 503,
                 &[("x-amz-retry-after", "20"), ("retry-after", "1")],
-                End::Overloaded(Advice::After(Duration::from_millis(20))),
+                End::Busy(Advice::After(Duration::from_millis(20))),
             ),
             (503, &[("x-envoy-overloaded", "true")], End::Overloaded(Advice::Elsewhere)),
             (503, &[("x-plimsoll-shed", "reason=overloaded, retry=elsewhere")], End::Overloaded(Advice::Elsewhere)),
-            (503, &[("x-plimsoll-shed", "reason=overloaded, retry=after"), ("retry-after", "2")], after(2)),
+            (
+                503,
+                &[("x-plimsoll-shed", "reason=overloaded, retry=after"), ("retry-after", "2")],
+                End::Overloaded(after(2)),
+            ),
             (503, &[("x-plimsoll-shed", "reason=overloaded-no-retry, retry=never")], End::Overloaded(Advice::Never)),
             (503, &[("x-plimsoll-shed", "reason=lame-duck")], End::Overloaded(Advice::Elsewhere)),
             (503, &[("x-plimsoll-shed", "reason=throttled, retry=never")], End::Throttled),
-            (503, &[("x-plimsoll-shed", "reason=of-later, retry=elsewhere;x=1")], End::Overloaded(Advice::Elsewhere)),
+            (503, &[("x-plimsoll-shed", "reason=of-later, retry=elsewhere;x=1")], End::Busy(Advice::Elsewhere)),
             (503, &[("x-plimsoll-shed", "nonsense")], End::Unavailable(Advice::Elsewhere)),
             (504, &[], End::Failed),
             (504, &[("x-plimsoll-shed", "reason=deadline, retry=never")], End::TooLate),

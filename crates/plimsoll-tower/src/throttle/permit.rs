@@ -169,7 +169,7 @@ impl Permit {
         }
         let evidence = match end {
             Some(End::Served | End::RateLimited | End::Failed | End::Unavailable(_)) => AttemptEvidence::Answered,
-            Some(End::Overloaded(_)) => AttemptEvidence::Shed,
+            Some(End::Overloaded(_) | End::Busy(_)) => AttemptEvidence::Shed,
             Some(End::Throttled) => AttemptEvidence::Throttled,
             Some(End::ConnectRefused) => AttemptEvidence::ConnectRefused,
             Some(End::ConnectFailed | End::Broken) => {

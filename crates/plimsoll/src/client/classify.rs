@@ -100,7 +100,10 @@ fn is_shed(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_core::retry::Failure;
+
     use super::*;
+    use crate::client::refused::Refused;
 
     fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Option<Outcome> {
         super::head(status, headers, is_grpc).map(|end| end.row().outcome)
@@ -112,6 +115,30 @@ mod tests {
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    /// They mean the same in `plimsoll-tower`, which has a test over the same file.
+    #[test]
+    fn heads_have_the_meaning_in_the_shared_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/response-heads.txt");
+        let text = std::fs::read_to_string(path).expect("the file is there");
+        let mut count = 0;
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let [status, fields, outcome, failure] = line.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+                panic!("four columns: {line}")
+            };
+            let pairs = fields.split("; ").filter_map(|pair| pair.split_once(": "));
+            let headers: HeaderMap =
+                pairs.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+            let status = status.parse().unwrap();
+            let found = head(status, &headers, headers.contains_key("grpc-status")).unwrap();
+            let refused = Refused::read(status, &headers).map(|refused| refused.failure());
+            let refused = refused.filter(|failure| *failure != Failure::Final);
+            let refused = refused.map_or_else(|| "no".to_owned(), |failure| format!("{failure:?}"));
+            assert_eq!((format!("{found:?}").as_str(), refused.as_str()), (outcome, failure), "{line}");
+            count += 1;
+        }
+        assert!(count > 30, "{count}");
     }
 
     #[test]
