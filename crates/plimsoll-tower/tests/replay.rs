@@ -90,7 +90,7 @@ impl Service<Request<ReplayBody<Frames>>> for Backend {
             if is_first && this.holds {
                 *this.held.lock().expect("no panic") = Some(body);
             }
-            Ok(Response::builder().status(if is_first { 502 } else { 200 }).body(()).expect("valid"))
+            Ok(Response::builder().status(if is_first { 502_u16 } else { 200 }).body(()).expect("valid"))
         })
     }
 }
@@ -189,7 +189,7 @@ async fn former_attempt_is_woken_and_its_body_fails() {
         let cx = &mut Context::from_waker(if is_first { &waker } else { Waker::noop() });
         assert!(Pin::new(&mut body).poll_frame(cx).is_pending());
         kept.lock().expect("no panic").push(body);
-        let status = if is_first { 502 } else { 200 };
+        let status: u16 = if is_first { 502 } else { 200 };
         async move { Ok::<_, BoxError>(Response::builder().status(status).body(()).expect("valid")) }
     });
     let mut service = layer(ReplayLimits::default()).layer(service);
@@ -234,7 +234,7 @@ async fn size_and_end_are_those_of_the_body_in_each_attempt() {
                 assert!(body.is_end_stream() && body.size_hint().exact() == Some(0));
                 let mut attempts = attempts.lock().expect("no panic");
                 *attempts += 1;
-                let status = if *attempts == 1 { 502 } else { 200 };
+                let status: u16 = if *attempts == 1 { 502 } else { 200 };
                 Ok::<_, BoxError>(Response::builder().status(status).body(()).expect("valid"))
             }
         });

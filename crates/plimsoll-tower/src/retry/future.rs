@@ -93,7 +93,10 @@ where
                             _ => withdrawal.spend(),
                         }
                     }
-                    let Some(failure) = end.and_then(End::failure) else { return Poll::Ready(result) };
+                    let Some(failure) = end.and_then(End::failure) else {
+                        *this.copy = None;
+                        return Poll::Ready(result);
+                    };
                     let can_repeat = this.copy.as_ref().is_some_and(|copy| this.retry.copy.is_whole(copy));
                     let attempt = Attempt {
                         number: *this.attempts,
@@ -104,6 +107,7 @@ where
                         takes: std::time::Duration::ZERO,
                     };
                     let Ok((plan, withdrawal)) = this.retry.budget.plan(&this.retry.config, &attempt) else {
+                        *this.copy = None;
                         return Poll::Ready(result);
                     };
                     let wait =

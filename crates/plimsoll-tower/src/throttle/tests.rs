@@ -64,6 +64,13 @@ fn phase() -> impl Strategy<Value = Phase> {
         })
 }
 
+/// A request under way, as far as each of the two sent it.
+struct Pending {
+    end: End,
+    permit: Option<Permit>,
+    sent: Option<(SentRequest, Timestamp)>,
+}
+
 /// A number below a hundred, for a request and a question.
 fn percent(request: u64, question: u64) -> u64 {
     let mixed = (request * 2 + question + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -87,14 +94,14 @@ proptest! {
                 rng: Pcg64Mcg::new(9),
             };
             // Ends that are due, in half milliseconds. Requests begin at whole ones.
-            let mut due: BTreeMap<(u64, u64), (End, Option<Permit>, Option<(SentRequest, Timestamp)>)> = BTreeMap::new();
+            let mut due: BTreeMap<(u64, u64), Pending> = BTreeMap::new();
             let (mut halves, mut request, mut trouble) = (0, 0, false);
             for phase in phases {
                 let mut throttled = [0_i64; 2];
                 for _ in 0..phase.requests {
                     let begins = halves + 2 * phase.interval;
                     while let Some(entry) = due.first_entry().filter(|entry| entry.key().0 < begins) {
-                        let ((at, _), (end, permit, sent)) = entry.remove_entry();
+                        let ((at, _), Pending { end, permit, sent }) = entry.remove_entry();
                         tokio::time::advance(Duration::from_micros(500 * (at - halves))).await;
                         halves = at;
                         let now = Timestamp::from_nanos(at * 500_000);
@@ -121,7 +128,8 @@ proptest! {
                     let sent = plain.throttle.begin(now, criticality, Operation::UNKNOWN, &mut plain.rng).ok();
                     throttled[0] += i64::from(permit.is_none());
                     throttled[1] += i64::from(sent.is_none());
-                    due.insert((halves + 2 * phase.latency + 1, request), (end, permit, sent.map(|sent| (sent, now))));
+                    let sent = sent.map(|sent| (sent, now));
+                    due.insert((halves + 2 * phase.latency + 1, request), Pending { end, permit, sent });
                 }
                 let tolerance = 10 + phase.requests as i64 / 20;
                 prop_assert!((throttled[0] - throttled[1]).abs() <= tolerance, "{throttled:?} in {phase:?}");
