@@ -57,6 +57,8 @@
 //! | `http` (default) | `Http` and `Grpc` |
 //! | `process-cpu` (default) | the CPU clock of the process, for [`ShedLayer`] |
 //! | `tower` | [`RetryBudget`] as a budget of tower's `Retry`; sources of tower's `Discover` |
+//!
+//! The crates below 1.0 in signatures are re-exported: their versions here are those to implement.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "http")]
@@ -74,6 +76,10 @@ mod response;
 pub mod retry;
 pub mod shed;
 pub mod throttle;
+
+#[cfg(feature = "tower")]
+pub use tower;
+pub use {futures_core, plimsoll_core, tower_layer, tower_service};
 
 pub use self::balance::Balance;
 pub use self::classify::{By, ByResult, Classify};
