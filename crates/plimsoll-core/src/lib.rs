@@ -25,7 +25,8 @@
 //! - [`request_limit`] limits the requests per second of each customer.
 //! - [`trace`] decides which requests have their spans recorded.
 //! - [`Speed`] makes costs and limits of different machines comparable.
-//! - [`debt`] measures how far a slow client lags behind its minimum rate.
+//! - [`debt`] measures how far a slow client lags behind its minimum rate. [`turns`] shares a thread
+//!   between long bodies and usual requests.
 //! - [`LoadReport`] is a backend's own account of its load ([`report`]), [`probe`] its answer to a
 //!   probe. [`spread`] measures the evenness of load.
 //!
@@ -102,6 +103,7 @@ pub mod subset;
 pub mod throttle;
 mod time;
 pub mod trace;
+pub mod turns;
 
 pub use balancer::{
     BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, Distribution, LOAD_BINS,

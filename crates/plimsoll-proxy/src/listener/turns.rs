@@ -10,7 +10,6 @@
 //! the expensive one, and is wasted if the last comes too late. So some of a crowd that is too
 //! large get in, instead of all of them too late.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use plimsoll_core::turns::{Line, Ticket};
 
 /// The turns of one thread.
 #[derive(Debug, Default)]
@@ -28,52 +28,18 @@ struct Queue {
     /// A step was done, and the others have not had theirs yet.
     is_taken: bool,
     /// Handshakes that have begun.
-    begun: Line,
-    new: Line,
-}
-
-/// Handshakes that wait, first come, first served.
-#[derive(Debug, Default)]
-struct Line {
-    /// Tickets that were called; those after it are in `waiting`, in their order.
-    called: u64,
-    waiting: VecDeque<Waker>,
+    begun: Line<Waker>,
+    new: Line<Waker>,
 }
 
 impl Queue {
-    fn line(&mut self, has_begun: bool) -> &mut Line {
+    fn line(&mut self, has_begun: bool) -> &mut Line<Waker> {
         if has_begun { &mut self.begun } else { &mut self.new }
     }
 
     /// Calls the next ticket.
     fn next(&mut self) -> Option<Waker> {
-        self.begun.next().or_else(|| self.new.next())
-    }
-}
-
-impl Line {
-    fn enter(&mut self, waker: &Waker) -> u64 {
-        self.waiting.push_back(waker.clone());
-        self.called + self.waiting.len() as u64 - 1
-    }
-
-    /// Whether the ticket was called; if not, `waker` will be woken then.
-    fn is_called(&mut self, ticket: u64, waker: &Waker) -> bool {
-        let Some(ahead) = ticket.checked_sub(self.called) else { return true };
-        let waiting = usize::try_from(ahead).ok().and_then(|at| self.waiting.get_mut(at));
-        if let Some(waiting) = waiting {
-            waiting.clone_from(waker);
-        }
-        false
-    }
-
-    fn next(&mut self) -> Option<Waker> {
-        let next = self.waiting.pop_front();
-        match next {
-            Some(_) => self.called += 1,
-            None => self.waiting = VecDeque::new(),
-        }
-        next
+        self.begun.call().or_else(|| self.new.call())
     }
 }
 
@@ -103,7 +69,7 @@ pub(crate) struct InTurn<'a, F> {
     /// A step of it was done.
     has_begun: bool,
     /// Its place in its line.
-    ticket: Option<u64>,
+    ticket: Option<Ticket>,
     future: F,
 }
 
@@ -112,7 +78,7 @@ impl<'a, F> InTurn<'a, F> {
         Self { turns, steps, has_begun: false, ticket: None, future }
     }
 
-    fn set_ticket(&mut self, ticket: Option<u64>) {
+    fn set_ticket(&mut self, ticket: Option<Ticket>) {
         match (self.ticket, ticket) {
             (None, Some(_)) => _ = self.steps.waiting.fetch_add(1, Ordering::Relaxed),
             (Some(_), None) => _ = self.steps.waiting.fetch_sub(1, Ordering::Relaxed),
@@ -149,7 +115,7 @@ impl<F> Drop for InTurn<'_, F> {
 
 impl Turns {
     /// Takes the turn, or else says which ticket to come back with once `waker` is woken.
-    fn take(self: &Arc<Self>, has_begun: bool, ticket: Option<u64>, waker: &Waker) -> Result<(), u64> {
+    fn take(self: &Arc<Self>, has_begun: bool, ticket: Option<Ticket>, waker: &Waker) -> Result<(), Ticket> {
         let mut queue = self.0.lock();
         match ticket {
             // Not called: woken by something else, such as more bytes.
