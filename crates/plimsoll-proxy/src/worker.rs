@@ -21,6 +21,7 @@ use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::config::{self, Config, Leads};
 use crate::connection::context::Context;
+use crate::connection::turns::Turns as BulkTurns;
 use crate::degrade::{Degrade, Store};
 use crate::explain::Explain;
 use crate::fixed::FixedAnswer;
@@ -129,6 +130,8 @@ struct Serving {
     clients: HashMap<String, Client<RequestBody>>,
     /// Of all its listeners: they have the thread in common.
     turns: Arc<Turns>,
+    /// The same.
+    bulk_turns: Arc<BulkTurns>,
     /// Whether it accepts.
     is_open: bool,
 }
@@ -244,6 +247,7 @@ impl Serving {
                 counts: Arc::clone(&plan.shared.counts),
                 permits: Arc::clone(&plan.shared.permits),
                 pressure: Arc::clone(&plan.shared.pressure),
+                turns: Arc::clone(&self.bulk_turns),
             }),
             turns: Arc::clone(&self.turns),
             shared: plan.shared,

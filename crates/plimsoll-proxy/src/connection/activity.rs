@@ -29,6 +29,10 @@ pub(crate) struct Activity {
     sent: AtomicU64,
     /// The last write got nothing out: the client does not read.
     write_blocked: AtomicBool,
+    /// Bytes that the present step of its task moved, and those that it may move; see
+    /// [`turns`](super::turns).
+    moved: AtomicU32,
+    allowance: AtomicU32,
     /// Ends with the request in progress.
     closing: AtomicBool,
     /// Has overstayed a time limit.
@@ -56,6 +60,11 @@ impl Activity {
         self.begun.load(Ordering::Relaxed)
     }
 
+    /// Requests that began and that ended so far, together, wrapping.
+    pub(crate) fn events(&self) -> u32 {
+        self.begun().wrapping_mul(2).wrapping_sub(self.active.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Relaxed) {
             0 => Stage::Idle,
@@ -80,6 +89,7 @@ impl Activity {
 
     pub(crate) fn on_received(&self, bytes: usize) {
         self.received.store(self.received() + bytes as u64, Ordering::Relaxed);
+        self.on_moved(bytes);
     }
 
     pub(crate) fn sent(&self) -> u64 {
@@ -88,6 +98,26 @@ impl Activity {
 
     pub(crate) fn on_sent(&self, bytes: usize) {
         self.sent.store(self.sent() + bytes as u64, Ordering::Relaxed);
+        self.on_moved(bytes);
+    }
+
+    pub(crate) fn begin_step(&self, allowance: u32) {
+        self.moved.store(0, Ordering::Relaxed);
+        self.allowance.store(allowance, Ordering::Relaxed);
+    }
+
+    pub(crate) fn moved_in_step(&self) -> u32 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_step_over(&self) -> bool {
+        self.moved_in_step() >= self.allowance.load(Ordering::Relaxed)
+    }
+
+    /// Bytes moved either way.
+    pub(crate) fn on_moved(&self, bytes: usize) {
+        let moved = self.moved_in_step().saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.moved.store(moved, Ordering::Relaxed);
     }
 
     pub(crate) fn is_write_blocked(&self) -> bool {

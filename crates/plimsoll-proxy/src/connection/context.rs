@@ -13,6 +13,7 @@ use crate::access_log::AccessLog;
 use crate::connection::end_reason::EndReason;
 use crate::connection::flow::Stalled;
 use crate::connection::permits::Permits;
+use crate::connection::turns::Turns;
 use crate::counts::Counts;
 use crate::degrade::Substitute;
 use crate::explain::Recorder;
@@ -38,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) permits: Arc<Permits>,
     /// How short the process is of memory and descriptors.
     pub(crate) pressure: Arc<Pressure>,
+    /// The bulk steps of the thread.
+    pub(crate) turns: Arc<Turns>,
 }
 
 impl Context {

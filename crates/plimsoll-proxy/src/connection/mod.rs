@@ -7,6 +7,7 @@ pub(crate) mod flow;
 pub(crate) mod interim;
 pub(crate) mod permits;
 pub(crate) mod time_limits;
+pub(crate) mod turns;
 
 use std::net::IpAddr;
 use std::sync::Arc;

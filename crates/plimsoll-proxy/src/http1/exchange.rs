@@ -24,6 +24,7 @@ use super::{Http1, NextState};
 use crate::connection::ActiveRequest;
 use crate::connection::activity::Stage;
 use crate::connection::time_limits::LINGER;
+use crate::connection::turns;
 use crate::date;
 use crate::reason::Refusal;
 use crate::request::forward::{ClientFeatures, Outcome, Switched, forward};
@@ -154,6 +155,9 @@ impl Http1 {
                         return Poll::Ready(ExchangeEnd::Gone);
                     }
                     match self.upload(&mut upload, cx) {
+                        UploadProgress::Yes if turns::is_step_over(cx, &self.connection.activity) => {
+                            return Poll::Pending;
+                        }
                         UploadProgress::Yes => {}
                         UploadProgress::No if self.connection.activity.is_overdue() => match &mut upload {
                             // The reader of the body ends the request, with the fields of its route.
@@ -298,7 +302,12 @@ impl Http1 {
                 (Poll::Ready(Ok(())), Body::Broken) | (Poll::Ready(Err(_)), _) => {
                     return Poll::Ready(Err(BrokenAnswer));
                 }
-                (Poll::Ready(Ok(())), Body::Flowing) if !waits => continue,
+                (Poll::Ready(Ok(())), Body::Flowing) if !waits => {
+                    if turns::is_step_over(cx, &self.connection.activity) {
+                        return Poll::Pending;
+                    }
+                    continue;
+                }
                 (Poll::Ready(Ok(())), Body::Flowing) | (Poll::Pending, _) => {}
             }
             return match self.upload(upload, cx) {

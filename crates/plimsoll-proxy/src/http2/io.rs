@@ -15,7 +15,7 @@ use plimsoll_http2::Breach;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::watch::Watch;
-use crate::connection::Connection;
+use crate::connection::{Connection, turns};
 use crate::request::upgrade::PrefixedStream;
 
 /// The connection, as hyper sees it.
@@ -84,6 +84,8 @@ impl AsyncRead for ClientIo {
         if read.is_empty() {
             return polled;
         }
+        // A piece. Its bytes are bounded by windows, and must not keep answers from being written.
+        this.connection.activity.on_moved(1);
         let guarded = this.watch.guard.lock().on_read(this.watch.now(), read);
         let passed = match guarded {
             Ok(passed) => passed,
@@ -105,6 +107,9 @@ impl AsyncRead for ClientIo {
 impl AsyncWrite for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_interim(cx))?;
+        if turns::is_step_over(cx, &self.connection.activity) {
+            return Poll::Pending;
+        }
         let polled = self.io()?.poll_write(cx, buf);
         self.on_write(&polled);
         if let Poll::Ready(Ok(written)) = &polled {
@@ -143,6 +148,9 @@ impl AsyncWrite for ClientIo {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_interim(cx))?;
+        if turns::is_step_over(cx, &self.connection.activity) {
+            return Poll::Pending;
+        }
         let polled = self.io()?.poll_write_vectored(cx, bufs);
         self.on_write(&polled);
         if let Poll::Ready(Ok(written)) = &polled {

@@ -24,6 +24,7 @@ use crate::connection::activity::Stage;
 use crate::connection::end_reason::{EndReason, Timeout};
 use crate::connection::flow::{Flow, Stalled, StreamTasks};
 use crate::connection::time_limits::TimeLimits;
+use crate::connection::turns::Steps;
 use crate::connection::{ActiveRequest, Connection};
 use crate::phase::{FIRST_REQUEST_GRACE, Phase};
 use crate::request::check::drop_host_list;
@@ -44,7 +45,10 @@ pub(crate) async fn serve(
     time_limits: TimeLimits,
 ) {
     let watch = Arc::new(Watch::new(Guard::new(Timestamp::ZERO, connection.limits.http2)));
-    serve_requests(said, connection, phases, time_limits, Arc::clone(&watch)).await;
+    let mut serving = pin!(serve_requests(said, Arc::clone(&connection), phases, time_limits, Arc::clone(&watch)));
+    let mut steps = Steps::default();
+    let (turns, activity) = (&connection.context.turns, &connection.activity);
+    poll_fn(|cx| steps.poll(cx, turns, activity, |cx| serving.as_mut().poll(cx))).await;
     let ended = watch.ended.lock().take();
     if let Some(said) = ended {
         linger(said).await;

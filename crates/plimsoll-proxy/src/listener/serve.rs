@@ -15,6 +15,7 @@ use crate::connection::Connection;
 use crate::connection::context;
 use crate::connection::end_reason::EndReason;
 use crate::connection::time_limits::TimeLimits;
+use crate::connection::turns::Steps;
 use crate::http1::{End, Http1};
 use crate::http2;
 use crate::peer::Peer;
@@ -70,7 +71,8 @@ async fn within_limits(http1: &mut Http1, time_limits: &mut TimeLimits) -> End {
     let connection = Arc::clone(http1.connection());
     let mut served = pin!(http1.serve());
     let mut closing = Closing::default();
-    poll_fn(|cx| {
+    let mut steps = Steps::default();
+    let mut step = |cx: &mut Context<'_>| {
         let activity = &connection.activity;
         loop {
             if let Poll::Ready(end) = served.as_mut().poll(cx) {
@@ -99,8 +101,8 @@ async fn within_limits(http1: &mut Http1, time_limits: &mut TimeLimits) -> End {
             connection.end_for(EndReason::Timeout(overdue));
             activity.overstay();
         }
-    })
-    .await
+    };
+    poll_fn(|cx| steps.poll(cx, &connection.context.turns, &connection.activity, &mut step)).await
 }
 
 /// The end of a connection with its listener.

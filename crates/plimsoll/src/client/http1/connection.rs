@@ -23,9 +23,9 @@ use crate::client::error::Cause;
 /// KiB; a larger one is a fault.
 const LIMITS: Limits = Limits { max_size: 128 * 1024, max_fields: 256, max_target: 128 * 1024 };
 
-/// The most that one read asks for: a body of a megabyte takes a few reads then, and more would leave the processor's cache
-/// before it is written.
-const MAX_READ: usize = 256 * 1024;
+/// The most that one read asks for: a body of a megabyte takes a few reads then. More would leave
+/// the processor's cache before it is written, and would hold the thread for longer at a time.
+const MAX_READ: usize = 128 * 1024;
 
 /// A connection that carries at most one request.
 pub(crate) struct Connection {
