@@ -29,7 +29,7 @@ const ONE_FOLDER: &[&str] = &["plimsoll-config", "plimsoll-http1"];
 #[rustfmt::skip]
 const LIBRARY: &[(&str, &[&str])] = &[
     ("client", &[
-        "client::backend", "client::batch", "client::body", "client::cluster", "client::config",
+        "body", "client::backend", "client::batch", "client::body", "client::cluster", "client::config",
         "client::error", "client::failed_attempt", "client::informational", "client::load_reports",
         "client::localities", "client::pool", "client::refused", "client::request_body",
         "client::request_options", "client::send", "client::service", "client::trace",
@@ -109,6 +109,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("discover", &["address"]),
     ("server", &["clock", "first", "probe", "tls"]),
     ("address", &[]),
+    ("body", &[]),
     ("clock", &[]),
     ("probe", &[]),
     ("tls", &[]),

@@ -7,6 +7,7 @@
 //! - [`discover`]: sources of the list of backends.
 //! - [`probe`]: probes by UDP.
 //! - [`tls`]: certificates, and TLS to backends.
+//! - [`Body`]: one body type for requests of all kinds.
 //!
 //! The state machines of `plimsoll-core` make all decisions. This crate gives them sockets, a clock
 //! and threads.
@@ -47,6 +48,8 @@
 #[cfg(feature = "client")]
 pub mod address;
 #[cfg(feature = "client")]
+mod body;
+#[cfg(feature = "client")]
 pub mod client;
 #[cfg(any(feature = "client", feature = "server"))]
 mod clock;
@@ -67,6 +70,8 @@ mod tls;
 #[cfg(feature = "client")]
 #[doc(inline)]
 pub use address::Address;
+#[cfg(feature = "client")]
+pub use body::Body;
 #[cfg(feature = "client")]
 #[doc(inline)]
 pub use client::{Check, Client, Cluster, ClusterConfig, Error, PolicyKind, Protocol, RequestOptions, RetryPolicy};

@@ -78,6 +78,8 @@ use http::{Request, Response};
 use tokio::runtime::Handle;
 use tower_service::Service;
 
+use crate::body::Body;
+
 pub use self::backend::Backend;
 pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
@@ -135,8 +137,10 @@ pub use plimsoll_wire::proxy_protocol::Addresses as ClientAddress;
 pub use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
 /// Sends requests to the backends of a cluster. Clones share their connections.
+///
+/// `B` is the body of its requests: [`Body`] takes any, and each other type saves its conversion.
 #[doc(alias("load balancer", "reverse proxy"))]
-pub struct Client<B> {
+pub struct Client<B = Body> {
     inner: Arc<Inner<B>>,
 }
 
