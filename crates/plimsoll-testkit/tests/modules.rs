@@ -29,13 +29,16 @@ const ONE_FOLDER: &[&str] = &["plimsoll-config", "plimsoll-http1"];
 #[rustfmt::skip]
 const LIBRARY: &[(&str, &[&str])] = &[
     ("client", &[
-        "body", "client::backend", "client::batch", "client::body", "client::cluster", "client::config",
+        "body", "client::backend", "client::batch", "client::body", "client::builder", "client::cluster", "client::config",
         "client::error", "client::failed_attempt", "client::informational", "client::load_reports",
         "client::localities", "client::pool", "client::refused", "client::request_body",
         "client::request_options", "client::send", "client::service", "client::trace",
         "client::upgraded",
     ]),
     ("client::answer", &["client::attempt_end", "client::error"]),
+    ("client::builder", &[
+        "address", "client::cluster", "client::config", "client::localities", "client::trace", "discover", "tls",
+    ]),
     ("client::service", &[
         "address", "client::body", "client::error", "client::pool", "client::request_body",
         "client::request_options", "client::send",
@@ -69,7 +72,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::cluster", &[
         "address", "client::attempt_end", "client::backend", "client::check", "client::config",
         "client::error", "client::failed_attempt", "client::load_reports", "client::localities",
-        "client::operations", "client::preemption", "clock", "discover", "probe",
+        "client::operations", "client::preemption", "client::trace", "clock", "discover", "probe",
     ]),
     ("client::check", &[
         "client::backend", "client::config", "client::connect", "client::error", "client::form",

@@ -9,23 +9,18 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::uri::PathAndQuery;
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::Empty;
-use plimsoll::client::{Client, Cluster, ClusterConfig};
+use http::{Request, Response};
+use plimsoll::client::{Client, Cluster};
 use plimsoll::discover;
 use plimsoll::hop;
 use plimsoll::server::{Lifecycle, ServeConfig, ServerLayer, serve};
-
-type Next = Client<Empty<Bytes>>;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let listen = args.next().ok_or("usage: axum_gateway LISTEN BACKEND...")?;
     let backends: Vec<String> = args.collect();
-    let cluster = Cluster::new("next", ClusterConfig::default(), discover::resolve(&backends).await?);
-    tokio::spawn(cluster.run());
+    let cluster = Cluster::builder("next").endpoints(discover::resolve(&backends).await?).spawn()?;
 
     let app = axum::Router::new().fallback(ask).with_state(Client::new(&cluster));
     let lifecycle = Lifecycle::new();
@@ -38,14 +33,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-async fn ask(State(next): State<Next>, request: Request<Body>) -> Response<Body> {
-    let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-    let Ok(request) = Request::get(path).body(Empty::new()) else {
-        let mut response = Response::new(Body::from("no path to ask for"));
-        *response.status_mut() = StatusCode::BAD_REQUEST;
-        return response;
-    };
-    match next.send(request).await {
+async fn ask(State(next): State<Client>, request: Request<Body>) -> Response<Body> {
+    let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    // A request of its own, with this body: fields of the caller stay here.
+    let (head, body) = request.into_parts();
+    let mut onward = Request::new(plimsoll::Body::new(body));
+    (*onward.method_mut(), *onward.uri_mut()) = (head.method, path.into());
+    match next.send(onward).await {
         Ok(mut response) => {
             hop::strip_response(response.headers_mut());
             response.map(Body::new)

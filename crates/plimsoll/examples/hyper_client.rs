@@ -3,22 +3,20 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use http::Request;
-use http_body_util::{BodyExt as _, Empty};
-use plimsoll::client::{Client, Cluster, ClusterConfig};
-use plimsoll::discover;
+use http_body_util::BodyExt as _;
+use plimsoll::client::{Client, Cluster};
+use plimsoll::{Body, discover};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let backends: Vec<String> = std::env::args().skip(1).collect();
-    let cluster = Cluster::new("example", ClusterConfig::default(), discover::resolve(&backends).await?);
-    tokio::spawn(cluster.run());
+    let cluster = Cluster::builder("example").endpoints(discover::resolve(&backends).await?).spawn()?;
     let client = Client::new(&cluster);
 
     let mut answers = BTreeMap::<_, u32>::new();
     for _ in 0..100 {
-        let response = client.send(Request::get("/").body(Empty::<Bytes>::new())?).await?;
+        let response = client.send(Request::get("/").body(Body::empty())?).await?;
         *answers.entry((response.body().backend_address(), response.status())).or_default() += 1;
         response.into_body().collect().await?;
     }

@@ -2,7 +2,7 @@
 //! `GreeterClient::new(Client::new(&cluster))`.
 //! `cargo run -p plimsoll --example tonic_client 127.0.0.1:50051 127.0.0.1:50052`
 
-use plimsoll::client::{Check, Client, Cluster, ClusterConfig};
+use plimsoll::client::{Check, Client, Cluster};
 use plimsoll::discover;
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse};
 use tonic::client::Grpc;
@@ -11,9 +11,10 @@ use tonic_prost::ProstCodec;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let backends: Vec<String> = std::env::args().skip(1).collect();
-    let config = ClusterConfig { check: Check::Grpc { service: String::new() }, ..ClusterConfig::default() };
-    let cluster = Cluster::new("example", config, discover::resolve(&backends).await?);
-    tokio::spawn(cluster.run());
+    let cluster = Cluster::builder("example")
+        .endpoints(discover::resolve(&backends).await?)
+        .check(Check::Grpc { service: String::new() })
+        .spawn()?;
 
     let mut grpc = Grpc::new(Client::<tonic::body::Body>::new(&cluster));
     for _ in 0..10 {

@@ -832,20 +832,31 @@ async fn a_drained_backend_gets_nothing_until_undrained() {
 }
 
 #[tokio::test]
-async fn events_reach_the_hook() {
+async fn events_reach_all_observers_in_their_order() {
     let server = Server::plain().await;
-    let cluster = Cluster::new("test", plain_config(), [server.address]);
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let hook = seen.clone();
-    assert!(cluster.on_event(move |notice| hook.lock().unwrap().push(notice.clone())));
-    assert!(!cluster.on_event(|_| {}), "there is one already");
+    let observer = |number: u32| {
+        let seen = seen.clone();
+        move |notice: &plimsoll::client::Notice| seen.lock().unwrap().push((number, notice.clone()))
+    };
+    let builder = Cluster::builder("test").configure(|config| *config = plain_config()).endpoints([server.address]);
+    let cluster = builder.observe(observer(1)).observe(observer(2)).build().unwrap();
+    cluster.on_event(observer(3));
+    let handle = cluster.clone();
+    // An observer may add another one, and read the cluster.
+    cluster.on_event(move |_| {
+        handle.on_event(|_| {});
+        assert_eq!(handle.known(), 1);
+    });
     tokio::spawn(cluster.run());
     until(|| state_of(&cluster, server.address) == State::Healthy).await;
+    let seen = seen.lock().unwrap().clone();
     let is_healthy = |notice: &plimsoll::client::Notice| {
         let about = notice.backend.as_ref().is_some_and(|backend| backend.address() == server.address.into());
         about && matches!(notice.event, plimsoll_core::Event::StateChanged { to: State::Healthy, .. })
     };
-    assert!(seen.lock().unwrap().iter().any(is_healthy));
+    let numbers: Vec<u32> = seen.iter().filter(|(_, notice)| is_healthy(notice)).map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [1, 2, 3]);
 }
 
 #[tokio::test]

@@ -11,18 +11,15 @@
 //! none of it was sent.
 //!
 //! ```no_run
-//! use bytes::Bytes;
-//! use http_body_util::{BodyExt as _, Empty};
-//! use plimsoll::client::{Client, Cluster, ClusterConfig};
-//! use plimsoll::discover;
+//! use http_body_util::BodyExt as _;
+//! use plimsoll::Body;
+//! use plimsoll::client::{Client, Cluster};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let endpoints = discover::resolve(["10.0.0.1:8080", "10.0.0.2:8080"]).await?;
-//! let cluster = Cluster::new("search", ClusterConfig::default(), endpoints);
-//! tokio::spawn(cluster.run());
+//! let cluster = Cluster::builder("search").backends(["10.0.0.1:8080", "10.0.0.2:8080"]).spawn()?;
 //! let client = Client::new(&cluster);
 //!
-//! let request = http::Request::get("http://search.example/?q=plimsoll").body(Empty::<Bytes>::new())?;
+//! let request = http::Request::get("http://search.example/?q=plimsoll").body(Body::empty())?;
 //! let response = client.send(request).await?;
 //! println!("{}: {:?}", response.status(), response.into_body().collect().await?.to_bytes());
 //! # Ok(())
@@ -35,6 +32,7 @@ mod attempt_end;
 mod backend;
 mod batch;
 mod body;
+mod builder;
 mod check;
 mod classify;
 mod cluster;
@@ -83,6 +81,7 @@ use crate::body::Body;
 pub use self::backend::Backend;
 pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
+pub use self::builder::{BuildError, ClusterBuilder};
 pub use self::cluster::{
     BackendCounts, BackendView, Cluster, ClusterCounts, ClusterOverview, ClusterSummary, ClusterView, Coordination,
     DiscoveryView, HedgeCounts, Latencies, LocalityView, Notice, OverrideOutcome, OverrideView, ProbeDrops, ProbesView,

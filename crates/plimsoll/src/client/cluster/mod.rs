@@ -7,6 +7,7 @@
 mod again;
 mod answers;
 mod drive;
+mod first_list;
 mod fixed;
 mod follow;
 mod hedge;
@@ -47,6 +48,7 @@ use tokio::sync::{Notify, watch};
 
 pub use self::again::Restraint;
 pub(crate) use self::again::{Ask, Denial, Grant, Retry, Since, Unanswered};
+use self::first_list::FirstList;
 pub use self::follow::DiscoveryView;
 use self::follow::Following;
 pub(crate) use self::hedge::First;
@@ -69,6 +71,7 @@ use super::error::ConnectError;
 use super::load_reports::ReportReader;
 use super::operations::Operations;
 use super::preemption::Preemption;
+use super::trace::Tracer;
 use crate::address::Address;
 use crate::clock::Clock;
 use crate::discover::{Endpoint, Fixed};
@@ -82,8 +85,8 @@ pub struct Cluster(pub(crate) Arc<Shared>);
 /// might write one, while the process lacks resources.
 const SHORTAGE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The user's function for each [`Notice`].
-type Hook = Box<dyn Fn(&Notice) + Send + Sync>;
+/// A function of the user for each [`Notice`].
+type Observer = Arc<dyn Fn(&Notice) + Send + Sync>;
 
 /// The cluster itself.
 pub(crate) struct Shared {
@@ -108,6 +111,8 @@ pub(crate) struct Shared {
     following: Mutex<Following>,
     /// Whether there was a list, or the wait for the first one is over.
     is_listed: watch::Sender<bool>,
+    /// Requests that wait for the first list.
+    first_list: FirstList,
     /// The backends by the sources, for those who decide on them outside.
     ready: watch::Sender<Arc<[Arc<Endpoint>]>>,
     /// Counts changes of membership and configuration, for the pools.
@@ -116,7 +121,10 @@ pub(crate) struct Shared {
     memberships: AtomicU64,
     /// Changes of lame ducks that the driver has not seen yet.
     lame_ducks: Mutex<Vec<(BackendId, bool)>>,
-    hook: OnceLock<Hook>,
+    /// Replaced as a whole, so that events need the lock for a moment only.
+    observers: Mutex<Arc<[Observer]>>,
+    /// Receives the spans of requests without a tracer of their own.
+    tracer: OnceLock<Arc<dyn Tracer>>,
     /// The time of the last log line that this process cannot open connections.
     shortage_told: Mutex<Option<Timestamp>>,
     /// The log lines about probes that are of no use.
@@ -142,11 +150,13 @@ impl Cluster {
             driver,
             following: Mutex::default(),
             is_listed: watch::Sender::new(false),
+            first_list: FirstList::default(),
             ready: watch::Sender::new(Arc::from([])),
             changed: watch::Sender::new(0),
             memberships: AtomicU64::new(0),
             lame_ducks: Mutex::default(),
-            hook: OnceLock::new(),
+            observers: Mutex::new(Arc::from([])),
+            tracer: OnceLock::new(),
             shortage_told: Mutex::default(),
             probes_told: SilenceLog::default(),
         }));
@@ -160,12 +170,20 @@ impl Cluster {
         &self.0.name
     }
 
-    /// Calls `hook` for every event from now on, after the cluster's lock was released.
+    /// Calls `observer` for every event from now on, after the cluster's lock was released.
     ///
-    /// It must be quick, because a request waits for it. Only the first hook counts; `false` means
-    /// there was one.
-    pub fn on_event(&self, hook: impl Fn(&Notice) + Send + Sync + 'static) -> bool {
-        self.0.hook.set(Box::new(hook)).is_ok()
+    /// It must be quick, because a request waits for it. A cluster has any number of observers, and calls
+    /// them in the order of their addition. They stay as long as the cluster.
+    pub fn on_event(&self, observer: impl Fn(&Notice) + Send + Sync + 'static) {
+        let mut observers = self.0.observers.lock();
+        let added: Observer = Arc::new(observer);
+        *observers = observers.iter().cloned().chain([added]).collect();
+    }
+
+    /// Has `tracer` receive the spans of all attempts from now on, but for requests with a tracer in
+    /// their [`Terms`](crate::client::Terms). A cluster has one: `false` means that there was one.
+    pub fn trace_with(&self, tracer: Arc<dyn Tracer>) -> bool {
+        self.0.tracer.set(tracer).is_ok()
     }
 
     /// Replaces the configuration; all backends keep their state.
@@ -295,6 +313,11 @@ impl Shared {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Receives the spans of requests without a tracer of their own.
+    pub(crate) fn tracer(&self) -> Option<&dyn Tracer> {
+        self.tracer.get().map(|tracer| &**tracer)
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -439,7 +462,7 @@ impl Shared {
         self.driver.notify_one();
     }
 
-    /// Wakes served requests, logs events and calls the hook. Costs nothing without any.
+    /// Wakes served requests, logs events and calls the observers. Costs nothing without any.
     fn publish(&self, news: News) {
         let (first, others) = news.served;
         first.into_iter().chain(others).for_each(Waker::wake);
@@ -450,11 +473,10 @@ impl Shared {
         } else if news.notices.is_empty() {
             return;
         }
+        let observers = self.observers.lock().clone();
         for notice in &news.notices {
             self.log(notice);
-            if let Some(hook) = self.hook.get() {
-                hook(notice);
-            }
+            observers.iter().for_each(|observer| observer(notice));
             if let Event::StateChanged { backend, from, to, .. } = notice.event
                 && (from == State::LameDuck || to == State::LameDuck)
                 && from != to

@@ -71,7 +71,7 @@ pub(super) async fn send<B: RequestBody>(
         deadline: until,
         due: None,
         informational: options.informational.as_ref(),
-        tracer: trace::tracer(options.tracer.as_deref()),
+        tracer: trace::tracer(options.tracer.as_deref().or_else(|| cluster.tracer())),
         lent_host: false,
         started,
         kind,

@@ -147,7 +147,7 @@ pub(super) fn send<B: RequestBody>(
     async move {
         pool.keep_once();
         let cluster = pool.cluster();
-        let started = cluster.now();
+        let begun = cluster.now();
         let is_grpc = grpc::is_grpc(request.headers());
         let said = options.metadata.unwrap_or_else(|| Metadata::read(request.headers()));
         let criticality = options.criticality.or(said.criticality).unwrap_or_default();
@@ -161,6 +161,12 @@ pub(super) fn send<B: RequestBody>(
         if left.is_zero() {
             return Err(not_sent(cluster, Error::Timeout { after: left, address: None, attempts: 0 }));
         }
+        let mut started = begun;
+        if cluster.awaits_first_list() {
+            // Boxed, because it is rare, and would make the future of every request larger.
+            Box::pin(cluster.first_list(left.min(terms.timeout.unwrap_or(Duration::MAX)))).await;
+            started = cluster.now();
+        }
         let (turn, requests) = match cluster.pick(started, kind) {
             Found::Backend(id, requests) => (Turn::At(id, started), requests),
             Found::Wait(requests, at) => (Turn::Queue(at), requests),
@@ -172,7 +178,7 @@ pub(super) fn send<B: RequestBody>(
         request.body_mut().keep(cluster.kept_of_bodies());
         let limit = requests.request_timeout;
         let timeout = limit.min(left);
-        let deadline = cluster.clock().instant(started + timeout);
+        let deadline = cluster.clock().instant(begun + timeout);
         let mut call = Call {
             pool,
             is_grpc,
@@ -184,9 +190,9 @@ pub(super) fn send<B: RequestBody>(
             deadline,
             due: None,
             informational: options.informational.as_ref(),
-            tracer: trace::tracer(options.tracer.as_deref()),
+            tracer: trace::tracer(options.tracer.as_deref().or_else(|| cluster.tracer())),
             lent_host: false,
-            started,
+            started: begun,
             kind,
             tried: Vec::new(),
             made: 0,
