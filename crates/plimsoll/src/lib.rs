@@ -8,6 +8,7 @@
 //! - [`probe`]: probes by UDP.
 //! - [`tls`]: certificates, and TLS to backends.
 //! - [`Body`]: one body type for requests of all kinds.
+//! - `test`, with the feature `test-util`: tools for the tests of services.
 //!
 //! The state machines of `plimsoll-core` make all decisions. This crate gives them sockets, a clock
 //! and threads.
@@ -61,6 +62,8 @@ mod first;
 pub mod probe;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(all(feature = "test-util", feature = "server"))]
+pub mod test;
 #[cfg(feature = "tls")]
 pub mod tls;
 #[cfg(all(feature = "client", not(feature = "tls")))]
@@ -108,6 +111,9 @@ mod guides {
     mod policies {}
     #[doc = include_str!("../../../docs/probes.md")]
     mod probes {}
+    #[cfg(feature = "test-util")]
+    #[doc = include_str!("../../../docs/testing.md")]
+    mod testing {}
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -41,6 +41,8 @@ pub struct ClusterBuilder {
     source: Option<(Box<str>, Follow)>,
     observers: Vec<Observer>,
     tracer: Option<Arc<dyn Tracer>>,
+    #[cfg(feature = "test-util")]
+    seed: Option<u64>,
     /// The first problem.
     problem: Option<BuildError>,
 }
@@ -80,6 +82,8 @@ impl Cluster {
             source: None,
             observers: Vec::new(),
             tracer: None,
+            #[cfg(feature = "test-util")]
+            seed: None,
             problem: None,
         }
     }
@@ -229,6 +233,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets the seed of random decisions, for a test. By default each cluster has another one.
+    #[cfg(feature = "test-util")]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// The cluster. Nothing happens before [`Cluster::run`] is polled: [`spawn`](Self::spawn) does
     /// that too.
     ///
@@ -240,6 +251,10 @@ impl ClusterBuilder {
         }
         let Self { name, config, backends, source, observers, tracer, .. } = self;
         let cluster = Cluster::new(&name, config, [] as [Endpoint; 0]);
+        #[cfg(feature = "test-util")]
+        if let Some(seed) = self.seed {
+            cluster.set_seed(seed);
+        }
         for observer in observers {
             cluster.on_event(observer);
         }

@@ -40,6 +40,8 @@ pub struct ServerLayerBuilder {
     gauge: Option<Gauge>,
     scarce: ResourceConfig,
     concurrency: Option<QueueConfig>,
+    #[cfg(feature = "test-util")]
+    seed: Option<u64>,
 }
 
 impl ServerLayerBuilder {
@@ -59,7 +61,16 @@ impl ServerLayerBuilder {
             gauge: None,
             scarce: ResourceConfig::default(),
             concurrency: None,
+            #[cfg(feature = "test-util")]
+            seed: None,
         }
+    }
+
+    /// The seed of the gate's random decisions, for a test. By default each process has another one.
+    #[cfg(feature = "test-util")]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
     }
 
     /// The window over which rates and CPU are averaged: default 1 s, at least 100 ms.
@@ -356,6 +367,10 @@ impl ServerLayerBuilder {
             let (cpu, speed) = (self.cpu.clone(), speed.unwrap_or_default());
             ServerGate::new(Gate::of_server(&available, self.outlook, mode, speed, self.gauge, &self.scarce, cpu), mode)
         });
+        #[cfg(feature = "test-util")]
+        if let Some((gate, seed)) = gate.as_ref().zip(self.seed) {
+            gate.admission.gate().set_seed(seed);
+        }
         ServerLayer {
             reporter: Reporter::new(
                 self.lifecycle,

@@ -14,6 +14,7 @@ use plimsoll_wire::trace_context;
 use tokio::time::Instant;
 
 use super::cost;
+use crate::clock::after;
 
 /// The context of a request: in its extensions, and by [`current`] in all code that serves it.
 #[derive(Clone, Debug)]
@@ -151,6 +152,71 @@ impl Trace {
 }
 
 impl RequestContext {
+    /// A request of this criticality, the first attempt, without customer, cohort, deadline and trace.
+    ///
+    /// The layer makes the contexts of requests. A context of your own is for work without a request, such
+    /// as a cron job, and for tests.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use plimsoll::core::Criticality;
+    /// use plimsoll::server::{Customer, RequestContext};
+    ///
+    /// let context = RequestContext::new(Criticality::Sheddable)
+    ///     .with_customer(Customer::new("ann").expect("a name"))
+    ///     .within(Duration::from_secs(2));
+    /// assert!(context.deadline.is_some());
+    /// ```
+    #[must_use]
+    pub fn new(criticality: Criticality) -> Self {
+        Self {
+            criticality,
+            customer: None,
+            cohort: None,
+            deadline: None,
+            attempt: 1,
+            trace: None,
+            kind: Kind { route: 0, customer: 0 },
+        }
+    }
+
+    /// The same of a customer.
+    #[must_use]
+    pub fn with_customer(mut self, customer: Customer) -> Self {
+        self.customer = Some(customer);
+        self
+    }
+
+    /// The same of a cohort.
+    #[must_use]
+    pub fn with_cohort(mut self, cohort: Cohort) -> Self {
+        self.cohort = Some(cohort);
+        self
+    }
+
+    /// The same with a deadline this long from now.
+    #[must_use]
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.deadline = Some(after(Instant::now(), timeout));
+        self
+    }
+
+    /// The same as this attempt, from 1.
+    #[must_use]
+    pub fn with_attempt(mut self, attempt: u32) -> Self {
+        self.attempt = attempt.max(1);
+        self
+    }
+
+    /// The same as a part of the trace in these headers, `traceparent` and `tracestate`. Has no effect
+    /// if they cannot be read.
+    #[must_use]
+    pub fn with_trace(mut self, headers: &HeaderMap) -> Self {
+        self.trace = Trace::read(headers);
+        self
+    }
+
     /// The field `traceparent` of the request, by which logs can name its trace. `None` without one,
     /// and for a malformed or repeated one.
     #[must_use]

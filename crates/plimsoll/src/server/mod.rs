@@ -109,6 +109,8 @@ mod serve;
 mod served;
 #[cfg(unix)]
 mod signals;
+#[cfg(feature = "test-util")]
+pub(crate) mod test_scope;
 #[cfg(all(feature = "serve", any(feature = "http1", feature = "http2")))]
 mod unsent;
 

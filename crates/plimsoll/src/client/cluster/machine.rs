@@ -31,6 +31,8 @@ use super::overview::{Transition, Transitions};
 use super::preempt::Preemptibles;
 use super::probes::Identity;
 use super::tally::{BackendCounts, ClusterCounts, Latencies, Usual};
+#[cfg(feature = "test-util")]
+use super::test_throttle::TestThrottle;
 use crate::client::attempt_end::{AttemptEnd, Metric};
 use crate::client::backend::Backend;
 use crate::client::config::{ClusterConfig, RequestConfig};
@@ -200,6 +202,9 @@ pub(super) struct Machine {
     pub(super) probe_keys: ProbeKeys,
     /// Wakes the task that sends queries.
     driver: Arc<Notify>,
+    /// The word of a test; see [`crate::test`].
+    #[cfg(feature = "test-util")]
+    pub(super) test_throttle: TestThrottle,
 }
 
 impl Machine {
@@ -232,6 +237,8 @@ impl Machine {
             #[cfg(feature = "probes")]
             probe_keys: ProbeKeys::keyless(),
             driver,
+            #[cfg(feature = "test-util")]
+            test_throttle: super::test_throttle::NONE,
         };
         machine.slots.limit_clients(machine.config.max_active_requests_per_client);
         machine.set_probes(now);
@@ -245,6 +252,10 @@ impl Machine {
         let holders = kind.holders();
         self.slots.on_arrival(now, holders);
         let Kind { criticality, operation, .. } = kind;
+        #[cfg(feature = "test-util")]
+        if let Some(hold) = self.test_hold(criticality) {
+            return Found::Held(hold);
+        }
         if let Verdict::Throttle(hold) = self.throttle.ask_for(now, criticality, operation, &mut self.rng) {
             return Found::Held(hold);
         }

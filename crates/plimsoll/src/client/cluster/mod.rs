@@ -26,6 +26,8 @@ mod probes_view;
 mod silence_log;
 mod source_log;
 mod tally;
+#[cfg(feature = "test-util")]
+mod test_throttle;
 mod view;
 mod wait;
 

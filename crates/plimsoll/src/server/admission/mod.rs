@@ -141,6 +141,12 @@ impl<S: Signals> Gate<S> {
         })
     }
 
+    /// Draws from this seed from now on.
+    #[cfg(feature = "test-util")]
+    pub(super) fn set_seed(&self, seed: u64) {
+        self.lock().rng = Pcg64Mcg::seed_from_u64(seed);
+    }
+
     /// The time, by the clock of the gate.
     fn now(&self) -> Timestamp {
         self.clock.now()

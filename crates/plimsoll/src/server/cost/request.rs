@@ -31,6 +31,9 @@ pub(in crate::server) struct Request {
     runnable: AtomicU32,
     /// Charges by its handler beside CPU, by name.
     charges: Mutex<Vec<(Cow<'static, str>, f64)>>,
+    /// The pressure in a test; see [`crate::test`].
+    #[cfg(feature = "test-util")]
+    test_pressure: Option<Pressure>,
 }
 
 impl Request {
@@ -44,6 +47,14 @@ impl Request {
         Self::with(context, None)
     }
 
+    /// One of a test, under this pressure.
+    #[cfg(feature = "test-util")]
+    pub(in crate::server) fn of_test(context: RequestContext, pressure: Pressure) -> Self {
+        let mut request = Self::free(context);
+        request.test_pressure = Some(pressure);
+        request
+    }
+
     fn with(context: RequestContext, let_in: Option<(Arc<Gate<OwnProcess>>, Entry)>) -> Self {
         let (gate, entry) = let_in.unzip();
         Self {
@@ -55,12 +66,25 @@ impl Request {
             told: AtomicU64::new(0),
             runnable: AtomicU32::new(0),
             charges: Mutex::default(),
+            // A layer within the scope of a test is under the same pressure.
+            #[cfg(feature = "test-util")]
+            test_pressure: super::current().and_then(|outer| outer.test_pressure),
         }
     }
 
     /// Whether a gate needs its use.
     pub(in crate::server) fn is_charged(&self) -> bool {
+        #[cfg(feature = "test-util")]
+        if self.test_pressure.is_some() {
+            return true;
+        }
         self.gate.is_some()
+    }
+
+    /// The charges of its handler by this name.
+    #[cfg(feature = "test-util")]
+    pub(in crate::server) fn charged_with(&self, name: &str) -> f64 {
+        self.charges.lock().iter().find(|(known, _)| known == name).map_or(0.0, |(_, sum)| *sum)
     }
 
     /// Whether its code is timed on the threads that run it.
@@ -102,6 +126,10 @@ impl Request {
 
     /// How close requests of this criticality are to being shed.
     pub(in crate::server) fn pressure(&self) -> Pressure {
+        #[cfg(feature = "test-util")]
+        if let Some(pressure) = self.test_pressure {
+            return pressure;
+        }
         self.gate.as_ref().map_or(Pressure::None, |gate| gate.pressure(self.context.criticality))
     }
 

@@ -110,23 +110,13 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use plimsoll_core::Criticality;
-    use plimsoll_core::meter::Kind;
 
     use super::*;
     use crate::server::context::RequestContext;
 
     #[test]
     fn a_request_that_nobody_charges_is_not_timed() {
-        let context = RequestContext {
-            criticality: Criticality::Critical,
-            cohort: None,
-            customer: None,
-            deadline: None,
-            attempt: 1,
-            trace: None,
-            kind: Kind { route: 0, customer: 0 },
-        };
-        let request = Arc::new(Request::free(context));
+        let request = Arc::new(Request::free(RequestContext::new(Criticality::Critical)));
         let is_current = run(&request, || {
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_millis(1) {}
