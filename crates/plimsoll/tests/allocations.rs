@@ -12,7 +12,10 @@ use bytes::Bytes;
 use http::Request;
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll::client::{Client, Cluster};
+use plimsoll::Body;
+use plimsoll::client::{Client, Cluster, RequestBody};
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use support::plain_config;
 
@@ -51,10 +54,9 @@ const PER_REQUEST: u64 = 3;
 /// For allocations that happen now and then.
 const SOME: u64 = 100;
 
-#[tokio::test]
-async fn a_request_without_a_body_makes_few_allocations() {
-    const REQUESTS: u64 = 1000;
-    // The server has a thread of its own, so that its allocations are not counted here.
+/// The address of a server that answers each request. It has threads of its own, so that its
+/// allocations are not counted here.
+fn server() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -69,12 +71,19 @@ async fn a_request_without_a_body_makes_few_allocations() {
             });
         }
     });
-    let cluster = Cluster::new("test", plain_config(), [address]);
+    address
+}
+
+const REQUESTS: u64 = 1000;
+
+/// Allocations of a thousand requests with such a body.
+async fn allocations<B: RequestBody>(body: impl Fn() -> B) -> u64 {
+    let cluster = Cluster::new("test", plain_config(), [server()]);
     tokio::spawn(cluster.run());
-    let client = Client::<Empty<Bytes>>::new(&cluster);
+    let client = Client::<B>::new(&cluster);
     let mut counted = 0;
     for sent in 0..REQUESTS + 50 {
-        let request = Request::get("/some/path").header("host", "h").body(Empty::new()).unwrap();
+        let request = Request::get("/some/path").header("host", "h").body(body()).unwrap();
         let before = ALLOCATIONS.get();
         let mut response = client.send(request).await.unwrap();
         assert_eq!(response.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "hello");
@@ -84,5 +93,35 @@ async fn a_request_without_a_body_makes_few_allocations() {
             counted += ALLOCATIONS.get() - before;
         }
     }
-    assert!(counted <= PER_REQUEST * REQUESTS + SOME, "{} per request", counted as f64 / REQUESTS as f64);
+    counted
+}
+
+fn assert_few(counted: u64, case: &str) {
+    let each = counted as f64 / REQUESTS as f64;
+    assert!(counted <= PER_REQUEST * REQUESTS + SOME, "{case}: {each} per request");
+}
+
+#[tokio::test]
+async fn a_request_without_a_body_makes_few_allocations() {
+    assert_few(allocations(Empty::<Bytes>::new).await, "an empty body");
+    assert_few(allocations(Body::empty).await, "the body of any type");
+}
+
+/// The spans of attempts are free while no subscriber wants them.
+#[tokio::test]
+async fn spans_cost_no_allocation_when_they_are_off() {
+    let off = allocations(Body::empty).await;
+    let at_info = tracing_subscriber::registry().with(LevelFilter::INFO);
+    let without_spans = tracing_subscriber::registry().with(EnvFilter::new("debug,plimsoll::trace=off"));
+    let guard = tracing::subscriber::set_default(at_info);
+    assert_few(allocations(Body::empty).await, "a subscriber at the level info");
+    drop(guard);
+    let guard = tracing::subscriber::set_default(without_spans);
+    assert_few(allocations(Body::empty).await, "a subscriber without the target of spans");
+    drop(guard);
+    // The measurement does see a span.
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry());
+    let on = allocations(Body::empty).await;
+    drop(guard);
+    assert!(on > off + REQUESTS, "{on} with spans, {off} without");
 }

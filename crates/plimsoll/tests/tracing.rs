@@ -223,6 +223,23 @@ async fn each_backend_gets_the_span_of_its_own_attempt() {
     }
 }
 
+/// A client of tower or tonic cannot name a tracer for each request.
+#[tokio::test]
+async fn tracer_of_the_cluster_gets_requests_without_their_own() {
+    let server = Server::plain().await;
+    let (of_cluster, of_request) = (Numbers::default(), Numbers::default());
+    let cluster = Cluster::builder("test").endpoints([server.address]).tracer(Arc::new(of_cluster.clone()));
+    let cluster = cluster.spawn().unwrap();
+    assert!(!cluster.trace_with(Arc::new(of_request.clone())), "there is one already");
+    let client = Client::new(&cluster);
+    let counts = || [&of_cluster, &of_request].map(|tracer| tracer.0.lock().unwrap().len());
+    client.clone().oneshot(get("/")).await.unwrap();
+    assert_eq!(counts(), [1, 0]);
+    let terms = Terms::default().traced_by(Arc::new(of_request.clone()));
+    client.send_with(get("/"), terms).await.unwrap();
+    assert_eq!(counts(), [1, 1]);
+}
+
 #[tokio::test]
 async fn caller_that_leaves_ends_the_span_of_its_attempt() {
     let server = Server::start(Speaks::Http1, |_| Box::pin(std::future::pending())).await;
