@@ -11,6 +11,8 @@ mod clusters;
 mod config;
 mod etcd;
 pub(crate) mod figures;
+#[cfg(test)]
+mod library;
 mod listeners;
 mod probes;
 mod process;

@@ -8,6 +8,7 @@
 //! - [`probe`]: probes by UDP.
 //! - [`tls`]: certificates, and TLS to backends.
 //! - [`Body`]: one body type for requests of all kinds.
+//! - `metrics`, with the feature `metrics`: a collector for `prometheus-client`.
 //! - `test`, with the feature `test-util`: tools for the tests of services.
 //!
 //! The state machines of `plimsoll-core` make all decisions. This crate gives them sockets, a clock
@@ -15,7 +16,7 @@
 //!
 //! # Features
 //!
-//! All but `tls-aws-lc` are on by default. A service that only sheds, reports its load and drains
+//! All but `tls-aws-lc`, `metrics` and `test-util` are on by default. A service that only sheds, reports its load and drains
 //! needs `server`: 39 crates, no C compiler, no procedural macro.
 //!
 //! | feature | adds | needs a C compiler |
@@ -28,6 +29,8 @@
 //! | `probes` | probes by UDP, on both sides | yes |
 //! | `tls-ring`, `tls-aws-lc` | TLS with this cryptography; AWS-LC counts where both are on | yes |
 //! | `tls` | TLS with the provider that the program installs in rustls | no |
+//! | `metrics` | a collector of the metrics of clusters, for `prometheus-client` | no |
+//! | `test-util` | tools for the tests of services | no |
 //!
 //! Shed gRPC requests get a status with or without `grpc`. A client without `http2` sends gRPC
 //! requests over HTTP/1.1, as gRPC-Web does.
@@ -58,11 +61,13 @@ mod clock;
 pub mod discover;
 #[cfg(feature = "server")]
 mod first;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 #[cfg(feature = "probes")]
 pub mod probe;
 #[cfg(feature = "server")]
 pub mod server;
-#[cfg(all(feature = "test-util", feature = "server"))]
+#[cfg(feature = "test-util")]
 pub mod test;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -105,6 +110,9 @@ mod guides {
     mod customers {}
     #[doc = include_str!("../../../docs/machine-speed.md")]
     mod machine_speed {}
+    #[cfg(feature = "metrics")]
+    #[doc = include_str!("../../../docs/metrics.md")]
+    mod metrics {}
     #[doc = include_str!("../../../docs/overload.md")]
     mod overload {}
     #[doc = include_str!("../../../docs/policies.md")]

@@ -102,6 +102,14 @@ impl ServerLayer {
         self.gate.as_ref().map(|gate| gate.admission.gate().loads())
     }
 
+    /// The reference CPUs that this process may use, those that it uses, and the speed of the machine.
+    /// `None` without admission.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn cpus(&self) -> Option<(f64, Option<f64>, plimsoll_core::Speed)> {
+        let gate = self.gate.as_ref()?.admission.gate();
+        Some((gate.capacity(), gate.cpus(), gate.speed()))
+    }
+
     /// Enforces limits of customers over a fleet: the handle for a client of the quota server.
     ///
     /// `None` without admission.
