@@ -58,7 +58,8 @@ use crate::server::{RemoteWork, RequestContext};
 /// In it, [`current`](crate::server::current) is the context and
 /// [`pressure`](crate::server::pressure) the pressure, also in tasks of
 /// [`spawn`](crate::server::spawn). Requests that a [`Client`](crate::client::Client) sends in it
-/// inherit criticality, deadline, customer, cohort and trace.
+/// inherit criticality, deadline, customer, cohort and trace. They do so when `send` is called, so the
+/// call belongs into the future: `async { client.send(request).await }`.
 ///
 /// A whole service can be tested too, with its [`ServerLayer`](crate::server::ServerLayer): its
 /// handlers are under the same pressure, and have the context that the layer reads from the headers.

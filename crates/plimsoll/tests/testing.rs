@@ -92,7 +92,8 @@ async fn requests_sent_in_a_scope_inherit_its_context() {
     let trace = HeaderMap::from_iter([("traceparent".parse().unwrap(), parent.parse().unwrap())]);
     let context =
         RequestContext::new(Criticality::Sheddable).within(Duration::from_secs(3)).with_attempt(2).with_trace(&trace);
-    scope(context, Pressure::None, Client::new(&cluster).send(get())).await.unwrap();
+    let client = Client::new(&cluster);
+    scope(context, Pressure::None, async { client.send(get()).await }).await.unwrap();
     let seen = seen.lock().unwrap();
     let field = |name: &str| seen.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
     assert_eq!(["x-criticality", "x-envoy-attempt-count", "traceparent"].map(field), ["sheddable", "2", parent]);
