@@ -16,6 +16,26 @@ pub(crate) enum Stage {
     Body,
 }
 
+impl Stage {
+    /// Whether no request is under way.
+    pub(crate) fn is_before_request(self) -> bool {
+        matches!(self, Self::Idle | Self::Head)
+    }
+}
+
+/// The memory of a connection for requests; see [`Http1::serve`](crate::http1::Http1::serve).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Memory {
+    /// It has none.
+    Free,
+    Held,
+    /// Held, and no request came for some time.
+    Unused,
+    /// To be given back as soon as no request uses it.
+    Unwanted,
+}
+
 /// Events on a connection, for its time limits.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
@@ -23,6 +43,7 @@ pub(crate) struct Activity {
     begun: AtomicU32,
     active: AtomicU32,
     stage: AtomicU8,
+    memory: AtomicU8,
     /// Bytes of bodies that came in so far.
     received: AtomicU64,
     /// Bytes that went out so far.
@@ -76,6 +97,19 @@ impl Activity {
 
     pub(crate) fn enter(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        match self.memory.load(Ordering::Relaxed) {
+            0 => Memory::Free,
+            1 => Memory::Held,
+            2 => Memory::Unused,
+            _ => Memory::Unwanted,
+        }
+    }
+
+    pub(crate) fn set_memory(&self, memory: Memory) {
+        self.memory.store(memory as u8, Ordering::Relaxed);
     }
 
     /// Whether the next step is the client's: a request, more of one, or to take more of an answer.

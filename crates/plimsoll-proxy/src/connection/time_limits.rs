@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use crate::connection::Connection;
-use crate::connection::activity::{Activity, Stage};
+use crate::connection::activity::{Activity, Memory, Stage};
 use crate::connection::end_reason::Timeout;
 use crate::limits::Limits;
 use plimsoll_core::debt::Debt;
@@ -27,6 +27,10 @@ use plimsoll_core::debt::Debt;
 /// connection closes gets a reset, which may overtake the response; nginx lingers likewise.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 pub(crate) const LINGER_BYTES: usize = 1024 * 1024;
+
+/// The time between two looks at a connection that waits for a request and has memory for some. It
+/// gives the memory back if no request began between the two.
+const REST: Duration = Duration::from_millis(500);
 
 /// Looks at a connection now and then.
 pub(crate) struct TimeLimits {
@@ -63,6 +67,11 @@ impl Look {
             blocked: activity.is_write_blocked(),
         }
     }
+
+    /// Whether it waits for a request, and none began since `last`.
+    fn waits_since(&self, last: &Self) -> bool {
+        self.begun == last.begun && self.stage.is_before_request()
+    }
 }
 
 /// From 0 to 1, spread evenly over the connections of a thread.
@@ -78,8 +87,10 @@ fn spread() -> f64 {
 }
 
 /// The time between two looks.
-fn period(limits: &Limits) -> Duration {
-    (limits.header_read_timeout.min(limits.idle_timeout) / 2).max(Duration::from_millis(1))
+fn period(limits: &Limits, activity: &Activity) -> Duration {
+    let period = (limits.header_read_timeout.min(limits.idle_timeout) / 2).max(Duration::from_millis(1));
+    let may_rest = activity.memory() == Memory::Held && activity.stage().is_before_request();
+    if may_rest { period.min(REST) } else { period }
 }
 
 impl TimeLimits {
@@ -107,19 +118,23 @@ impl TimeLimits {
 
     /// Ready when the connection has overstayed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Poll<Timeout> {
-        let limits = &*connection.limits;
-        let period = period(limits);
+        let (limits, activity) = (&*connection.limits, &connection.activity);
         loop {
+            let period = period(limits, activity);
             // A crowd that comes at once is not to be looked at, and let go, in one go: others would
             // wait for that.
             let first = || Box::pin(tokio::time::sleep(period.mul_f64(0.5 + 0.5 * spread())));
             let next = self.next.get_or_insert_with(first);
             ready!(next.as_mut().poll(cx));
             let now = Instant::now();
+            let new = Look::at(now, activity);
+            if activity.memory() == Memory::Held && new.waits_since(&self.last) {
+                activity.set_memory(Memory::Unused);
+            }
             next.as_mut().reset(now + period);
             // Where memory or permits are short, a connection may be idle for less long.
             let may_be_idle = connection.context.idle_timeout(limits.idle_timeout);
-            if let Some(overdue) = self.look(Look::at(now, &connection.activity), limits, may_be_idle) {
+            if let Some(overdue) = self.look(new, limits, may_be_idle) {
                 return Poll::Ready(overdue);
             }
         }
@@ -190,6 +205,31 @@ mod tests {
             let look_now = Look { at, begun: 1, stage, received: moved, sent: moved, blocked };
             course.look(look_now, &limits, Duration::from_secs(75)).map(|overdue| (overdue, 5 * look))
         })
+    }
+
+    #[test]
+    fn looks_are_frequent_while_unused_memory_is_held() {
+        let (limits, activity) = (Limits::from(&config::Listener::default()), Activity::default());
+        let periods = |memory| {
+            activity.set_memory(memory);
+            [Stage::Idle, Stage::Head, Stage::Busy, Stage::Body].map(|stage| {
+                activity.enter(stage);
+                period(&limits, &activity).as_millis()
+            })
+        };
+        assert_eq!(periods(Memory::Free), [5_000; 4]);
+        assert_eq!(periods(Memory::Held), [500, 500, 5_000, 5_000]);
+        assert_eq!(periods(Memory::Unwanted), [5_000; 4]);
+    }
+
+    #[test]
+    fn connection_waits_when_no_request_began_since_the_last_look() {
+        let last = Look { begun: 1, stage: Stage::Busy, ..TimeLimits::new().last };
+        for (begun, stage, waits) in
+            [(1, Stage::Idle, true), (1, Stage::Head, true), (1, Stage::Body, false), (2, Stage::Idle, false)]
+        {
+            assert_eq!(Look { begun, stage, ..last }.waits_since(&last), waits, "{begun} {stage:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

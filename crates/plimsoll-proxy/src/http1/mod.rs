@@ -24,7 +24,7 @@ use plimsoll_stream::{Input, Output, Stream};
 use tokio::io::AsyncWrite as _;
 
 use crate::connection::Connection;
-use crate::connection::activity::Stage;
+use crate::connection::activity::{Memory, Stage};
 use crate::connection::time_limits::{LINGER, LINGER_BYTES};
 use crate::reason::Refusal;
 use crate::request::answer;
@@ -64,11 +64,16 @@ enum NextHead {
     TooSlow,
     Http2,
     Closed,
+    /// None for some time: the memory for requests is given back.
+    Rest,
 }
 
 /// The state of a connection after an exchange.
 enum NextState {
+    /// It may have another request.
     Next,
+    /// What came next was no request.
+    Other(NextHead),
     /// It ends; `unread`: the client may still be sending.
     Close {
         unread: bool,
@@ -96,12 +101,23 @@ impl Http1 {
 
     /// Serves until the connection ends or speaks something else.
     ///
-    /// An exchange has a box of its own: each idle connection would hold the memory otherwise.
+    /// Requests have a box of their own: each idle connection would hold the memory otherwise. While
+    /// requests follow each other it is kept. A new one for each request costs a copy of some KiB,
+    /// to memory that the processor's cache no longer has.
     pub(crate) async fn serve(&mut self) -> End {
+        let mut next = None;
         loop {
-            let refusal = match poll_fn(|cx| self.poll_next(cx)).await {
-                NextHead::Request(head) => match Box::pin(self.exchange(head)).await {
+            let head = match next.take() {
+                Some(head) => head,
+                None => poll_fn(|cx| self.poll_next(cx)).await,
+            };
+            let refusal = match head {
+                NextHead::Request(head) => match Box::pin(self.serve_requests(head)).await {
                     NextState::Next => continue,
+                    NextState::Other(other) => {
+                        next = Some(other);
+                        continue;
+                    }
                     NextState::Close { unread } => {
                         self.close(unread).await;
                         return End::Closed;
@@ -110,6 +126,7 @@ impl Http1 {
                     NextState::Refuse(refusal) => refusal,
                     NextState::Upgraded(switched) => return End::Upgraded(switched),
                 },
+                NextHead::Rest => continue,
                 NextHead::Http2 => return End::Http2,
                 NextHead::Closed => return End::Closed,
                 NextHead::Malformed(fault) => Refusal::Malformed(fault),
@@ -118,6 +135,24 @@ impl Http1 {
             Box::pin(self.refuse(refusal)).await;
             return End::Closed;
         }
+    }
+
+    /// Serves a request and those that follow it soon.
+    async fn serve_requests(&mut self, mut head: Box<RequestHead>) -> NextState {
+        let end = loop {
+            self.connection.activity.set_memory(Memory::Held);
+            match self.exchange(head).await {
+                NextState::Next => {}
+                end => break end,
+            }
+            match poll_fn(|cx| self.poll_next(cx)).await {
+                NextHead::Request(next) => head = next,
+                NextHead::Rest => break NextState::Next,
+                other => break NextState::Other(other),
+            }
+        };
+        self.connection.activity.set_memory(Memory::Free);
+        end
     }
 
     /// The connection as it is handed on, with the bytes that were read of it.
@@ -164,6 +199,7 @@ impl Http1 {
                 Poll::Ready(Ok(read)) if read > 0 => {}
                 Poll::Ready(_) => return Poll::Ready(NextHead::Closed),
                 Poll::Pending if activity.is_overdue() => return Poll::Ready(self.overdue()),
+                Poll::Pending if activity.memory() == Memory::Unwanted => return Poll::Ready(NextHead::Rest),
                 Poll::Pending => return Poll::Pending,
             }
         }

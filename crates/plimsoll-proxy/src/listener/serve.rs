@@ -12,6 +12,7 @@ use plimsoll_stream::Stream;
 use tokio::time::Sleep;
 
 use crate::connection::Connection;
+use crate::connection::activity::Memory;
 use crate::connection::context;
 use crate::connection::end_reason::EndReason;
 use crate::connection::time_limits::TimeLimits;
@@ -94,7 +95,13 @@ async fn within_limits(http1: &mut Http1, time_limits: &mut TimeLimits) -> End {
                     continue;
                 }
             }
-            let Poll::Ready(overdue) = time_limits.poll_lazily(cx, &connection) else { return Poll::Pending };
+            let Poll::Ready(overdue) = time_limits.poll_lazily(cx, &connection) else {
+                if activity.memory() != Memory::Unused {
+                    return Poll::Pending;
+                }
+                activity.set_memory(Memory::Unwanted);
+                continue;
+            };
             if activity.is_overdue() {
                 return Poll::Ready(End::Closed);
             }

@@ -10,12 +10,14 @@
 //! UUIDs and hashes; `v2` is no such segment. Names in words look like endpoints, so each counts as
 //! one, in one group. The query and segments after the fourth do not count.
 //!
-//! The hash has a key of this process, so that no stranger can make two paths collide. Why no
+//! The hash has a seed of this process, so that no stranger knows which paths collide. It need not
+//! withstand more: a client that may send a request has its endpoint judged by it anyway. Why no
 //! configured list of routes? Most have only the route `/`. Why not the template of the server's
 //! router? It is on the other side.
 
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
+use foldhash::quality::RandomState;
 use http::Request;
 use http::header::HOST;
 use plimsoll_core::Operation;
