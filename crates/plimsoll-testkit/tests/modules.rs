@@ -28,7 +28,7 @@ const ONE_FOLDER: &[&str] = &["plimsoll-config", "plimsoll-http1"];
 /// Folders and files of `plimsoll`, and those that each may import. Importers come first.
 #[rustfmt::skip]
 const LIBRARY: &[(&str, &[&str])] = &[
-    ("metrics", &["client::cluster", "client::failed_attempt", "discover", "server"]),
+    ("metrics", &["client::cluster", "client::failed_attempt", "server"]),
     ("test", &["client::cluster", "server"]),
     ("client", &[
         "body", "client::backend", "client::batch", "client::body", "client::builder", "client::cluster", "client::config",
