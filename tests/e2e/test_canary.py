@@ -115,9 +115,10 @@ def test_drained_canary_fails_no_request_and_is_not_compared(fleet: Fleet) -> No
     comparison = split["comparisons"][0]
     assert (comparison["verdict"], comparison["canary_requests"]) == ("undecided", 0)
     assert run([PLIMSOLL, "undrain", *drain[2:]], 20).returncode == 0
-    assert len({backend for _, backend, _ in asked(proxy.port, USERS[:20])}) == 2
+    on_canary = sum(backend != main for _, backend, _ in asked(proxy.port, USERS[:20]))
     split = split_of(proxy)
-    assert not split["sides"][1]["drained"] and split["comparisons"][0]["canary_requests"] == 10
+    assert on_canary > 5 and not split["sides"][1]["drained"]
+    assert split["comparisons"][0]["canary_requests"] == on_canary
 
 
 def metric_of(comparison: dict, name: str) -> dict:

@@ -49,7 +49,7 @@ fn lines_of_example(machine: &str) -> usize {
         })
     };
     let lines: Vec<&str> = text.lines().collect();
-    let at = lines.iter().position(|line| is_item(&line)).expect("the item is there");
+    let at = lines.iter().position(is_item).expect("the item is there");
     let docs = lines[..at].iter().rev().take_while(|line| line.starts_with("///") || line.starts_with("#["));
     let mut docs: Vec<&str> = docs.filter_map(|line| line.strip_prefix("///")).map(str::trim).collect();
     docs.reverse();

@@ -310,7 +310,7 @@ async fn empty_dns() -> SocketAddr {
 
 /// Its cluster answers 503, and all others are served.
 #[tokio::test]
-async fn name_that_is_not_looked_up_is_the_problem_of_its_cluster() {
+async fn name_without_an_address_is_the_problem_of_its_cluster() {
     let backend = Backend::echo().await;
     let port = free_port();
     let asked = format!("[\"no.such.name.invalid:80\"]\nresolver = \"{}\"\n", empty_dns().await);
@@ -326,7 +326,7 @@ async fn name_that_is_not_looked_up_is_the_problem_of_its_cluster() {
     let other = proxy.cluster("other").unwrap();
     until(|| other.discovery().is_failing).await;
     let error = other.discovery().last_error.unwrap().error;
-    assert!(error.contains("clusters.other.backends[0]: \"no.such.name.invalid\" could not be looked up"), "{error}");
+    assert!(error.contains("clusters.other.backends[0]: \"no.such.name.invalid\" has no address"), "{error}");
     proxy.reload(parse(&with_name.replace(&asked, &format!("[\"{}\"]\n", backend.address)))).await.unwrap();
     assert!(!other.discovery().is_failing);
     until(|| other.backends().iter().any(|view| view.snapshot.state == State::Healthy)).await;

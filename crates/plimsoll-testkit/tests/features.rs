@@ -1,19 +1,21 @@
 //! The features of the library: a server alone stays small, and each feature is described.
 
-mod source;
-
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use cargo_metadata::MetadataCommand;
-
-use self::source::workspace_root;
 
 /// The most crates that a program with the server side alone is built from, itself included.
 const MAX_OF_A_SERVER: usize = 40;
 /// Crates that run a C compiler, or programs that build C.
 const C_COMPILERS: &[&str] = &["aws-lc-sys", "bindgen", "cc", "cmake", "ring"];
+
+/// The folder of the workspace.
+fn workspace_root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/plimsoll-testkit is two deep")
+}
 
 #[test]
 fn server_alone_is_small_and_needs_no_c_compiler() {

@@ -22,7 +22,7 @@
 //! under pressure:
 //!
 //! ```
-//! use plimsoll::core::Criticality;
+//! use plimsoll::Criticality;
 //! use plimsoll::server::{Pressure, RequestContext, pressure};
 //! use plimsoll::test::scope;
 //!
@@ -67,7 +67,7 @@ use crate::server::{RemoteWork, RequestContext};
 /// ```
 /// use axum::{Router, routing::get};
 /// use http::Request;
-/// use plimsoll::core::Criticality;
+/// use plimsoll::Criticality;
 /// use plimsoll::server::{Lifecycle, Pressure, RequestContext, ServerLayer, pressure};
 /// use plimsoll::test::scope;
 /// use tower::ServiceExt as _;
@@ -93,7 +93,7 @@ pub fn scope<F: Future>(
 /// The sum of the charges by this name so far, in a [`scope`]; 0 without one.
 ///
 /// ```
-/// use plimsoll::core::Criticality;
+/// use plimsoll::Criticality;
 /// use plimsoll::server::{Pressure, RequestContext, charge};
 /// use plimsoll::test::{charged, scope};
 ///
@@ -125,7 +125,7 @@ pub fn charged(name: &str) -> f64 {
 /// use http::Request;
 /// use plimsoll::Body;
 /// use plimsoll::client::{Client, Cluster, Error};
-/// use plimsoll::core::{Criticality, Ratio};
+/// use plimsoll::{Criticality, Ratio};
 /// use plimsoll::test::throttle;
 ///
 /// # #[tokio::main(flavor = "current_thread")]

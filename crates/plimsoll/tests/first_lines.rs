@@ -14,10 +14,10 @@ use plimsoll::Body;
 use plimsoll::client::{
     BuildError, Client, Cluster, ClusterBuilder, ClusterConfig, Error, Idempotent, Protocol, RequestConfig,
 };
-use plimsoll::core::Weight;
-use plimsoll::core::pick::PolicyKind;
-use plimsoll::core::throttle::ThrottlePolicy;
 use plimsoll::discover::{Answer, Discover, Endpoint};
+use plimsoll_core::Weight;
+use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::throttle::ThrottlePolicy;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use plimsoll::client::{Client, Cluster, ClusterConfig};
-use plimsoll::core::throttle::ThrottlePolicy;
 use plimsoll::metrics::Metrics;
 use plimsoll::metrics::prometheus_client::encoding::text::encode;
 use plimsoll::metrics::prometheus_client::registry::Registry;
 use plimsoll::server::{Lifecycle, ServerLayer, Trust};
+use plimsoll_core::throttle::ThrottlePolicy;
 use tower::{Layer as _, ServiceExt as _};
 
 use self::support::{Server, Speaks, get, plain_config, status, text};

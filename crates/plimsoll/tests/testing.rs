@@ -13,13 +13,13 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{Empty, Full};
 use plimsoll::Body;
 use plimsoll::client::{Client, Cluster, Error};
-use plimsoll::core::pick::PolicyKind;
-use plimsoll::core::{Criticality, Ratio, Rejection};
 use plimsoll::server::{
     Customer, Lifecycle, Pressure, RequestContext, ServerLayer, Trust, charge, current, pressure, spawn, used,
 };
 use plimsoll::test::{Cpu, charged, scope, throttle};
-use plimsoll::wire::shed::Shed;
+use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::{Criticality, Ratio, Rejection};
+use plimsoll_wire::shed::Shed;
 use tokio::time::Instant;
 use tower::{Layer as _, Service, ServiceExt as _};
 

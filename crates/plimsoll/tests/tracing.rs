@@ -235,8 +235,8 @@ async fn tracer_of_the_cluster_gets_requests_without_their_own() {
     let counts = || [&of_cluster, &of_request].map(|tracer| tracer.0.lock().unwrap().len());
     client.clone().oneshot(get("/")).await.unwrap();
     assert_eq!(counts(), [1, 0]);
-    let terms = Terms::default().traced_by(Arc::new(of_request.clone()));
-    client.send_with(get("/"), terms).await.unwrap();
+    let options = RequestOptions::default().with_tracer(Arc::new(of_request.clone()));
+    client.send_with(get("/"), options).await.unwrap();
     assert_eq!(counts(), [1, 1]);
 }
 

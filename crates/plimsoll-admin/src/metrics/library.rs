@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use plimsoll::client::Cluster;
-use plimsoll::core::pick::PolicyKind;
 use plimsoll::discover::Endpoint;
 use plimsoll::metrics::Metrics;
 use plimsoll::metrics::prometheus_client::encoding::text::encode;
 use plimsoll::metrics::prometheus_client::registry::Registry;
 use plimsoll::server::{Lifecycle, ServerLayer};
+use plimsoll_core::pick::PolicyKind;
 
 use super::figures::{BackendFigures, BackendMetrics, ClusterScrape};
 use super::*;

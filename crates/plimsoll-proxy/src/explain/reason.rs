@@ -58,7 +58,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use http::{Response, StatusCode};
-    use plimsoll::client::{Cause, ConnectError, Refusal};
+    use plimsoll::client::{Cause, ConnectError};
     use plimsoll_core::rejection::Retry;
     use plimsoll_core::retry::CallerAnswer;
     use plimsoll_core::{Criticality, Ratio};
@@ -88,7 +88,7 @@ pub(crate) mod tests {
         let address = "127.0.0.1:9".parse().unwrap();
         let (criticality, waited, attempts) = (Criticality::Critical, Duration::ZERO, 1);
         let cause = || Cause::from(Fault::CutOff);
-        let refused = |why| Refused {
+        let refused = |why| client::Refusal {
             status: StatusCode::SERVICE_UNAVAILABLE,
             code: None,
             why,

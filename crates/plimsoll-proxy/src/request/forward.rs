@@ -280,8 +280,8 @@ async fn by_cluster(
     let answer = match sent {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             match switched(connection, response, asks_to_switch, is_grpc, active, case) {
-                Ok(switched) => return (ByCluster::Switched(Box::new(switched)), keyed),
-                Err(answer) => answer,
+                end @ ByCluster::Switched(_) => return (end, keyed),
+                ByCluster::Answer(answer) => answer,
             }
         }
         // To an extended CONNECT any success says that the tunnel is open.
@@ -361,15 +361,18 @@ fn switched(
     is_grpc: bool,
     active: &mut ActiveRequest,
     case: &mut Case,
-) -> Result<(Response<()>, Upgraded), Response<ResponseBody>> {
+) -> ByCluster {
     if let Some(entry) = &mut active.entry {
         log_head(entry, &response);
     }
     let address = response.body().backend_address();
-    switch(connection, response, was_asked_for).ok_or_else(|| {
-        let end = (Kind::Failed, Reason::of(BAD_RESPONSE), Some(address));
-        unserved(connection, case, end, answer::for_switch(is_grpc))
-    })
+    match switch(connection, response, was_asked_for) {
+        Some(switched) => ByCluster::Switched(Box::new(switched)),
+        None => {
+            let end = (Kind::Failed, Reason::of(BAD_RESPONSE), Some(address));
+            ByCluster::Answer(unserved(connection, case, end, answer::for_switch(is_grpc)))
+        }
+    }
 }
 
 /// The answer to an extended CONNECT that the backend took for a request.

@@ -74,7 +74,7 @@ impl UnaryService<String> for Hello {
     fn call(&mut self, request: tonic::Request<String>) -> Self::Future {
         static UNLUCKY: AtomicU32 = AtomicU32::new(0);
         let name = request.get_ref().as_str();
-        let is_shed = name == "busy" || name == "unlucky" && UNLUCKY.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+        let is_shed = name == "busy" || name == "unlucky" && UNLUCKY.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
         std::future::ready(match name {
             _ if is_shed => {
                 let mut status = Status::unavailable("overloaded");

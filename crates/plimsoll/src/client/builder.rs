@@ -24,7 +24,7 @@ use super::localities::Localities;
 use super::trace::Tracer;
 use crate::address::{Address, AddressError};
 use crate::discover::{Discover, Endpoint, Fixed, FollowConfig, SourceError};
-use crate::tls::{TlsConfig, Trust};
+use crate::tls::{TlsConfig, TlsTrust};
 
 /// Has a cluster follow a source, beside fixed backends.
 type Follow = Box<dyn FnOnce(&Cluster, FollowConfig) + Send>;
@@ -108,7 +108,7 @@ impl ClusterBuilder {
     ///
     /// ```
     /// use plimsoll::client::Cluster;
-    /// use plimsoll::core::Weight;
+    /// use plimsoll::Weight;
     /// use plimsoll::discover::Endpoint;
     ///
     /// let large = Endpoint::new(([10, 0, 0, 1], 8080)).weight(Weight::new(2.0).expect("a weight"));
@@ -329,7 +329,7 @@ impl ClusterBuilder {
     /// The certificate of a backend must have its host or address, or the name of [`Self::tls`].
     #[doc(alias = "tls")]
     pub fn https(self) -> Self {
-        match Trust::system() {
+        match TlsTrust::system() {
             Ok(trust) => self.tls(TlsConfig::new(trust, None, None)),
             Err(_) => self.fail(|cluster| BuildError::NoSystemRoots { cluster }),
         }

@@ -103,7 +103,7 @@ mod tests {
     use plimsoll_core::retry::Failure;
 
     use super::*;
-    use crate::client::refused::Refused;
+    use crate::client::refused::Refusal;
 
     fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Option<Outcome> {
         super::head(status, headers, is_grpc).map(|end| end.row().outcome)
@@ -132,7 +132,7 @@ mod tests {
                 pairs.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
             let status = status.parse().unwrap();
             let found = head(status, &headers, headers.contains_key("grpc-status")).unwrap();
-            let refused = Refused::read(status, &headers).map(|refused| refused.failure());
+            let refused = Refusal::read(status, &headers).map(|refused| refused.failure());
             let refused = refused.filter(|failure| *failure != Failure::Final);
             let refused = refused.map_or_else(|| "no".to_owned(), |failure| format!("{failure:?}"));
             assert_eq!((format!("{found:?}").as_str(), refused.as_str()), (outcome, failure), "{line}");

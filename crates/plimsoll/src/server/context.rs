@@ -160,7 +160,7 @@ impl RequestContext {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use plimsoll::core::Criticality;
+    /// use plimsoll::Criticality;
     /// use plimsoll::server::{Customer, RequestContext};
     ///
     /// let context = RequestContext::new(Criticality::Sheddable)

@@ -183,7 +183,7 @@ impl Cluster {
     }
 
     /// Has `tracer` receive the spans of all attempts from now on, but for requests with a tracer in
-    /// their [`Terms`](crate::client::Terms). A cluster has one: `false` means that there was one.
+    /// their [`RequestOptions`](crate::client::RequestOptions). A cluster has one: `false` means that there was one.
     pub fn trace_with(&self, tracer: Arc<dyn Tracer>) -> bool {
         self.0.tracer.set(tracer).is_ok()
     }

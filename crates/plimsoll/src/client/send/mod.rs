@@ -164,7 +164,7 @@ pub(super) fn send<B: RequestBody>(
         let mut started = begun;
         if cluster.awaits_first_list() {
             // Boxed, because it is rare, and would make the future of every request larger.
-            Box::pin(cluster.first_list(left.min(terms.timeout.unwrap_or(Duration::MAX)))).await;
+            Box::pin(cluster.first_list(left.min(options.timeout.unwrap_or(Duration::MAX)))).await;
             started = cluster.now();
         }
         let (turn, requests) = match cluster.pick(started, kind) {
