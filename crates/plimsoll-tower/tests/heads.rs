@@ -1,7 +1,7 @@
 //! Heads of responses mean the same here and in `plimsoll::client`.
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use plimsoll_core::retry::Failure;
+use plimsoll_core::retry::{Advice, Failure};
 use plimsoll_tower::classify::{grpc_head_end, http_end};
 
 /// The rows of `tests/response-heads.txt`: status, headers, and the expected columns.
@@ -24,13 +24,16 @@ fn rows() -> Vec<(StatusCode, HeaderMap, String)> {
 
 #[test]
 fn heads_have_the_meaning_in_the_shared_table() {
+    let is_retried = |failure: &Failure| {
+        !matches!(failure, Failure::Final | Failure::Shed(Advice::Never) | Failure::Failed(Advice::Never))
+    };
     let rows = rows();
     assert!(rows.len() > 30, "{}", rows.len());
     for (status, headers, expected) in rows {
         let is_grpc = headers.contains_key("grpc-status");
         let end = if is_grpc { grpc_head_end(status, &headers) } else { Some(http_end(status, &headers)) };
         let end = end.expect("the head decides");
-        let failure = end.failure().filter(|failure| *failure != Failure::Final);
+        let failure = end.failure().filter(is_retried);
         let failure = failure.map_or_else(|| "no".to_owned(), |failure| format!("{failure:?}"));
         assert_eq!(format!("{:?} | {failure}", end.outcome()), expected, "{status}, {headers:?}");
     }
