@@ -153,3 +153,8 @@ impl AsyncWrite for Stream {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "plimsoll-stream needs Linux; help: use plimsoll-core or plimsoll-tower, or one of the other portable crates (docs/crates.md)"
+);

@@ -59,3 +59,8 @@ impl Owner<'_> {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "plimsoll-system needs Linux; help: use plimsoll-core or plimsoll-tower, or one of the other portable crates (docs/crates.md)"
+);

@@ -23,7 +23,7 @@ use self::source::{rust_files, workspace_root};
 /// Folders that are a part of a crate rather than one subject. Each file and folder in them counts for itself.
 const PARTS: &[(&str, &str)] = &[("plimsoll", "client")];
 /// Small crates of one subject, whose root defines types that its files share: `src` is the one folder.
-const ONE_FOLDER: &[&str] = &["plimsoll-config", "plimsoll-http1"];
+const ONE_FOLDER: &[&str] = &["plimsoll-config", "plimsoll-http1", "plimsoll-stream", "plimsoll-system"];
 
 /// Folders and files of `plimsoll`, and those that each may import. Importers come first.
 #[rustfmt::skip]

@@ -41,10 +41,11 @@ const OTHER_SUBJECTS: &[(&str, &[&str], &str)] = &[
     ("plimsoll-sim/src/scenario/quota.rs", &["customers"], "keys of a scenario"),
     ("plimsoll-sim/src/scenario/quota_check.rs", &["customers"], "keys of a scenario"),
     ("plimsoll-sim/src/scenario/shedding.rs", &["customers"], "keys of a scenario"),
+    ("plimsoll-system/src/memory.rs", &["memory"], "files of the kernel"),
+    ("plimsoll-system/src/scarce.rs", &["memory"], "names of resources"),
     ("plimsoll/src/client/failed_attempt.rs", &["deadline", "throttled"], "reasons against a retry"),
+    ("plimsoll/src/metrics/clusters.rs", &["no-backend", "saturated"], "errors of a wait for a backend"),
     ("plimsoll/src/server/lifecycle.rs", &["lame-duck"], "phases of a server"),
-    ("plimsoll/src/system/memory.rs", &["memory"], "files of the kernel"),
-    ("plimsoll/src/system/scarce.rs", &["memory"], "names of resources"),
 ];
 
 /// Words of the table and matches on its reasons in one file.

@@ -37,9 +37,12 @@ fn of_library(metrics: Metrics) -> String {
     text
 }
 
-/// The lines about clusters, without units, which the proxy does not write.
+/// The lines about the clusters, without units, which the proxy does not write, and without the
+/// splits of the other figures.
 fn lines(text: &str) -> BTreeSet<&str> {
-    text.lines().filter(|line| line.contains("cluster=\"")).collect()
+    text.lines()
+        .filter(|line| ["plain", "hash"].iter().any(|name| line.contains(&format!("cluster=\"{name}\""))))
+        .collect()
 }
 
 /// The heads of metrics.

@@ -56,28 +56,16 @@ pub(crate) struct Http1 {
     may_be_http2: bool,
 }
 
-/// The client's next step.
-enum NextHead {
-    Request(Box<RequestHead>),
-    Malformed(Fault),
-    /// It took too long over its head.
-    TooSlow,
-    Http2,
-    Closed,
-    /// None for some time: the memory for requests is given back.
-    Rest,
-}
-
-/// The state of a connection after an exchange.
+/// The state of a connection after an exchange, or in place of one.
 enum NextState {
     /// It may have another request.
     Next,
-    /// What came next was no request.
-    Other(NextHead),
+    Http2,
     /// It ends; `unread`: the client may still be sending.
     Close {
         unread: bool,
     },
+    /// It is closed, or no more can be said to the client.
     Broken,
     Refuse(Refusal),
     Upgraded(Box<Switched>),
@@ -105,54 +93,43 @@ impl Http1 {
     /// requests follow each other it is kept. A new one for each request costs a copy of some KiB,
     /// to memory that the processor's cache no longer has.
     pub(crate) async fn serve(&mut self) -> End {
-        let mut next = None;
         loop {
-            let head = match next.take() {
-                Some(head) => head,
-                None => poll_fn(|cx| self.poll_next(cx)).await,
+            let state = match poll_fn(|cx| self.poll_next(cx)).await {
+                Ok(head) => Box::pin(self.serve_requests(head)).await,
+                Err(state) => state,
             };
-            let refusal = match head {
-                NextHead::Request(head) => match Box::pin(self.serve_requests(head)).await {
-                    NextState::Next => continue,
-                    NextState::Other(other) => {
-                        next = Some(other);
-                        continue;
-                    }
-                    NextState::Close { unread } => {
-                        self.close(unread).await;
-                        return End::Closed;
-                    }
-                    NextState::Broken => return End::Closed,
-                    NextState::Refuse(refusal) => refusal,
-                    NextState::Upgraded(switched) => return End::Upgraded(switched),
-                },
-                NextHead::Rest => continue,
-                NextHead::Http2 => return End::Http2,
-                NextHead::Closed => return End::Closed,
-                NextHead::Malformed(fault) => Refusal::Malformed(fault),
-                NextHead::TooSlow => Refusal::of(Rejection::SlowHead),
-            };
-            Box::pin(self.refuse(refusal)).await;
-            return End::Closed;
+            match state {
+                NextState::Next => {}
+                NextState::Http2 => return End::Http2,
+                NextState::Close { unread } => {
+                    self.close(unread).await;
+                    return End::Closed;
+                }
+                NextState::Broken => return End::Closed,
+                NextState::Refuse(refusal) => {
+                    Box::pin(self.refuse(refusal)).await;
+                    return End::Closed;
+                }
+                NextState::Upgraded(switched) => return End::Upgraded(switched),
+            }
         }
     }
 
     /// Serves a request and those that follow it soon.
     async fn serve_requests(&mut self, mut head: Box<RequestHead>) -> NextState {
-        let end = loop {
+        let state = loop {
             self.connection.activity.set_memory(Memory::Held);
             match self.exchange(head).await {
                 NextState::Next => {}
-                end => break end,
+                state => break state,
             }
             match poll_fn(|cx| self.poll_next(cx)).await {
-                NextHead::Request(next) => head = next,
-                NextHead::Rest => break NextState::Next,
-                other => break NextState::Other(other),
+                Ok(next) => head = next,
+                Err(state) => break state,
             }
         };
         self.connection.activity.set_memory(Memory::Free);
-        end
+        state
     }
 
     /// The connection as it is handed on, with the bytes that were read of it.
@@ -165,14 +142,15 @@ impl Http1 {
         Limits { max_size: limits.max_header_size, max_fields: limits.max_headers, max_target: limits.max_uri }
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<NextHead> {
+    /// The head of the next request, or what comes in its place.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<RequestHead>, NextState>> {
         let activity = &self.connection.activity;
         loop {
             if !self.input.is_empty() {
                 activity.enter(Stage::Head);
                 if self.may_be_http2 {
                     match preface(self.input.bytes()) {
-                        Some(true) => return Poll::Ready(NextHead::Http2),
+                        Some(true) => return Poll::Ready(Err(NextState::Http2)),
                         Some(false) => self.may_be_http2 = false,
                         None => {}
                     }
@@ -182,32 +160,32 @@ impl Http1 {
                     match RequestHead::parse(self.input.bytes(), &mut self.scan, &head_limits) {
                         Ok(Some(head)) => {
                             activity.enter(Stage::Busy);
-                            return Poll::Ready(NextHead::Request(Box::new(head)));
+                            return Poll::Ready(Ok(Box::new(head)));
                         }
                         Ok(None) => {}
-                        Err(fault) => return Poll::Ready(NextHead::Malformed(fault)),
+                        Err(fault) => return Poll::Ready(Err(NextState::Refuse(Refusal::Malformed(fault)))),
                     }
                 }
             }
             if self.input.is_empty() {
                 activity.enter(Stage::Idle);
                 if activity.is_closing() {
-                    return Poll::Ready(NextHead::Closed);
+                    return Poll::Ready(Err(NextState::Broken));
                 }
             }
             match self.input.poll_head(&mut self.stream, cx) {
                 Poll::Ready(Ok(read)) if read > 0 => {}
-                Poll::Ready(_) => return Poll::Ready(NextHead::Closed),
-                Poll::Pending if activity.is_overdue() => return Poll::Ready(self.overdue()),
-                Poll::Pending if activity.memory() == Memory::Unwanted => return Poll::Ready(NextHead::Rest),
+                Poll::Ready(_) => return Poll::Ready(Err(NextState::Broken)),
+                Poll::Pending if activity.is_overdue() => return Poll::Ready(Err(self.overdue())),
+                Poll::Pending if activity.memory() == Memory::Unwanted => return Poll::Ready(Err(NextState::Next)),
                 Poll::Pending => return Poll::Pending,
             }
         }
     }
 
     /// A client that has sent a part of a head gets a response.
-    fn overdue(&self) -> NextHead {
-        if self.input.is_empty() { NextHead::Closed } else { NextHead::TooSlow }
+    fn overdue(&self) -> NextState {
+        if self.input.is_empty() { NextState::Broken } else { NextState::Refuse(Refusal::of(Rejection::SlowHead)) }
     }
 
     /// Responds to bytes that are no valid request, and closes.
