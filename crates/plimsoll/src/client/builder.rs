@@ -24,6 +24,7 @@ use super::localities::Localities;
 use super::trace::Tracer;
 use crate::address::{Address, AddressError};
 use crate::discover::{Discover, Endpoint, Fixed, FollowConfig, SourceError};
+#[cfg(feature = "tls")]
 use crate::tls::{TlsConfig, TlsTrust};
 
 /// Has a cluster follow a source, beside fixed backends.
@@ -323,6 +324,7 @@ impl ClusterBuilder {
 }
 
 /// TLS to the backends.
+#[cfg(feature = "tls")]
 impl ClusterBuilder {
     /// Connects by TLS, and accepts the certificate authorities that the system trusts.
     ///

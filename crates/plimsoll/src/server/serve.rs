@@ -104,7 +104,7 @@ impl Default for ServeConfig {
 #[cfg(feature = "tls")]
 type TlsAcceptor = Arc<tls::Acceptor>;
 #[cfg(not(feature = "tls"))]
-type TlsAcceptor = Infallible;
+type TlsAcceptor = Arc<Infallible>;
 
 /// The names in a client's certificate.
 #[cfg(feature = "tls")]
@@ -363,7 +363,7 @@ where
             (stream, Some(client), Some(if is_http2 { Protocol::Http2 } else { Protocol::Http1 }))
         }
         #[cfg(not(feature = "tls"))]
-        Some(never) => match never {},
+        Some(never) => match *never {},
     };
     let io = TokioIo::new(work.socket(stream));
     let service = work.track(TowerToHyperService::new(service), client);
