@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use plimsoll_core::Rejection;
-use plimsoll_http1::{Fault, Limits, RequestHead, Scan};
+use plimsoll_http1::{Limits, RequestHead, Scan};
 use plimsoll_stream::{Input, Output, Stream};
 use tokio::io::AsyncWrite as _;
 
