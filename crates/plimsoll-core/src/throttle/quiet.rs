@@ -21,6 +21,9 @@ use crate::{Criticality, Timestamp};
 impl Throttle {
     /// The time until which each request of this criticality may be sent without asking, as long as
     /// all of them are accepted. `None`: each one must ask.
+    ///
+    /// After this time, the next request must ask, so that the time of the last one is known: probes
+    /// depend on it.
     #[must_use]
     pub fn quiet_until(&self, now: Timestamp, criticality: Criticality) -> Option<Timestamp> {
         let is_quiet = match (self.policy, &self.cluster) {

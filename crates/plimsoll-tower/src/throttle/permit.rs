@@ -37,8 +37,8 @@ struct State {
 }
 
 impl Shared {
-    /// The machine, after it has heard of all accepts so far. A quiet time begins or ends with each
-    /// change: call [`State::settle`] after it.
+    /// The machine, after it has heard of all accepts so far. A change may begin or end a quiet time:
+    /// call [`State::on_asked`] or [`State::on_ended`] after it.
     fn lock(&self, now: Timestamp) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         let before = std::mem::replace(&mut state.heard_at, now);
@@ -59,10 +59,19 @@ impl Shared {
 }
 
 impl State {
-    /// Begins or ends quiet times.
-    fn settle(&self, now: Timestamp, tallies: &Tallies) {
+    /// Begins or ends quiet times, after a request asked.
+    fn on_asked(&self, now: Timestamp, tallies: &Tallies) {
         for criticality in Criticality::ALL {
             tallies.set_until(criticality, self.throttle.quiet_until(now, criticality));
+        }
+    }
+
+    /// Begins or ends quiet times, after the end of a request. It prolongs none: the machine is to
+    /// see a request now and then.
+    fn on_ended(&self, now: Timestamp, tallies: &Tallies) {
+        for criticality in Criticality::ALL {
+            let until = self.throttle.quiet_until(now, criticality);
+            tallies.set_until(criticality, until.map(|until| tallies.until(criticality).unwrap_or(until)));
         }
     }
 }
@@ -127,7 +136,7 @@ impl Throttle {
             let mut state = shared.lock(now);
             let State { throttle, rng, .. } = &mut *state;
             let begun = throttle.begin(now, facts.criticality, facts.operation, rng);
-            state.settle(now, &shared.tallies);
+            state.on_asked(now, &shared.tallies);
             Sent::Asked(begun.map_err(|_| Rejected::new(Rejection::Throttled))?)
         };
         let accepts = shared.tallies.sum();
@@ -188,7 +197,7 @@ impl Permit {
                 throttle.on_outcome_of(now, criticality, operation, evidence.outcome());
             }
         }
-        state.settle(now, tallies);
+        state.on_ended(now, tallies);
     }
 
     /// The wait until now, relative to the timeout of the request.
