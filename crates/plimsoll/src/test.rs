@@ -1,8 +1,7 @@
 //! Tools for the tests of services: a request under pressure, a throttled cluster, a CPU in virtual
 //! time.
 //!
-//! A service shows what it is worth under overload, and an overload is hard to make in a test. These
-//! tools state it instead. They are behind the feature `test-util`, for `dev-dependencies`:
+//! An overload is hard to make in a test. These tools state it instead. They are behind the feature `test-util`, for `dev-dependencies`:
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -13,7 +12,7 @@
 //! |---|---|
 //! | a handler that degrades its answer | [`scope`] |
 //! | the charges of a handler | [`charged`] |
-//! | a client whose requests are throttled | [`throttle`] |
+//! | a client with throttled requests | [`throttle`] |
 //! | the same random decisions in each run | [`ServerLayerBuilder::seed`], [`ClusterBuilder::seed`] |
 //! | an overload, in virtual time | [`Cpu`], with the paused clock of tokio |
 //!

@@ -162,7 +162,7 @@ fn routes(changes: &mut Vec<Change>, old: &Config, new: &Config) {
     }
 }
 
-/// Both versions of a route, in which header rules have no values, and differ where they did.
+/// Both versions of a route without the values of header rules. Rules that differed still differ.
 fn without_values(old: &Route, new: &Route) -> [Route; 2] {
     let [mut old, mut new] = [old, new].map(Route::clone);
     let both =

@@ -1,6 +1,6 @@
 //! Steps of a connection's task: long bodies leave half of a thread to usual requests.
 //!
-//! [`plimsoll_core::turns`] decides on which step is bulk, and on the next one. Here a step is
+//! [`plimsoll_core::turns`] decides which step is bulk, and which is next. Here a step is
 //! bounded, and a connection without a turn waits.
 
 use std::pin::pin;

@@ -142,7 +142,7 @@ impl Http1 {
         Limits { max_size: limits.max_header_size, max_fields: limits.max_headers, max_target: limits.max_uri }
     }
 
-    /// The head of the next request, or what comes in its place.
+    /// The head of the next request, or the state of the connection without one.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<RequestHead>, NextState>> {
         let activity = &self.connection.activity;
         loop {

@@ -366,7 +366,7 @@ impl<S, C: Clone> Layer<S> for ReplayLayer<C> {
     }
 }
 
-/// A service whose failed requests are retried: see [`RetryLayer::replay`].
+/// A service with retries of failed requests: see [`RetryLayer::replay`].
 #[derive(Clone, Debug)]
 pub struct ReplayService<S, C> {
     retry: RetryService<S, C, ByReplay>,
