@@ -36,4 +36,4 @@ def test_image_on_the_page_is_that_of_this_version() -> None:
 
 def test_compiler_on_the_page_is_the_one_that_the_crates_ask_for() -> None:
     promised = re.search(r'^rust-version = "([^"]+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
-    assert promised is not None and f"needs Rust {promised[1]} " in PAGE
+    assert promised is not None and f"[Rust {promised[1]}](" in PAGE
