@@ -149,7 +149,7 @@ struct Line<'a>(&'a Endpoint);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Endpoint { address, weight, authority, zone, locality, readiness, ordinal, speed } = self.0;
+        let Endpoint { address, weight, authority, zone, locality, readiness, ordinal, speed, .. } = self.0;
         write!(f, "{address}")?;
         if *weight != Weight::ONE {
             write!(f, " weight {}", weight.as_f64())?;

@@ -132,11 +132,11 @@ struct Ours {
 
 impl Ours {
     fn new(policy: PolicyKind, backends: usize, reports: bool, fails_every: usize) -> Self {
-        Self::with(BalancerConfig { policy, ..BalancerConfig::default() }, backends, reports, fails_every)
+        Self::with(BalancerConfig::new(policy), backends, reports, fails_every)
     }
 
     fn probed(backends: usize, fails_every: usize) -> Self {
-        let mut config = BalancerConfig { policy: PolicyKind::Prequal, ..BalancerConfig::default() };
+        let mut config = BalancerConfig::new(PolicyKind::Prequal);
         config.prequal.source = ProbeSource::Frugal;
         Self { probes: true, ..Self::with(config, backends, true, fails_every) }
     }

@@ -44,7 +44,7 @@
 //! | a customer sends too many requests | [`request_limit::RequestLimits`] | 8 |
 //! | a customer has one limit over many tasks | [`quota::Holder`] | 24 |
 //! | an index in proportion to weights | [`pick::WeightedPicker`] | 9 |
-//! | an index in proportion to reported capacity | [`pick::ReportPicker`] | 9 |
+//! | an index in proportion to reported capacity | [`pick::ReportPicker`] | 11 |
 //! | the less loaded of two | [`pick::less_loaded_of_two`] | 7 |
 //! | backends with health, slow start and a policy | [`Balancer`] | 14 |
 //! | the same backend for the same key | [`pick::HashKey`] | 11 |

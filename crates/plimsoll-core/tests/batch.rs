@@ -22,7 +22,10 @@ use rand_pcg::Pcg64Mcg;
 
 fn config(max_active: u32, max_queue: usize) -> BatchConfig {
     let max_active = NonZeroU32::new(max_active).unwrap();
-    BatchConfig { max_active, max_queue, ..BatchConfig::default() }
+    let mut config = BatchConfig::default();
+    config.max_active = max_active;
+    config.max_queue = max_queue;
+    config
 }
 
 /// A number names a request modulo the number of candidates.

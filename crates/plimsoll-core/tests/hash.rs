@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::health::{CheckOutcome, OutlierConfig, SlowStartConfig};
-use plimsoll_core::pick::{HashConfig, HashKey, HashPicks, LoadBound, PolicyKind};
+use plimsoll_core::health::CheckOutcome;
+use plimsoll_core::pick::{HashKey, HashPicks, LoadBound, PolicyKind};
 use plimsoll_core::spill::SpillConfig;
 use plimsoll_core::{
     BackendId, Balancer, BalancerConfig, Completion, Criticality, Outcome, Pick, Ratio, Timestamp, Weight,
@@ -22,14 +22,13 @@ const PRECISION: u64 = !((1 << 24) - 1);
 
 fn config(bound: Option<f64>, limit: u32) -> BalancerConfig {
     let bound = bound.map(|bound| LoadBound::new(bound).expect("in range"));
-    BalancerConfig {
-        policy: PolicyKind::Hash,
-        hash: HashConfig { bound },
-        max_active_requests: NonZeroU32::new(limit).expect("not zero"),
-        slow_start: SlowStartConfig { window: Duration::ZERO, ..SlowStartConfig::default() },
-        outlier: OutlierConfig { consecutive_failures: None, success_rate_stdev: None, ..OutlierConfig::default() },
-        ..BalancerConfig::default()
-    }
+    let mut config = BalancerConfig::new(PolicyKind::Hash);
+    config.hash.bound = bound;
+    config.max_active_requests = NonZeroU32::new(limit).expect("not zero");
+    config.slow_start.window = Duration::ZERO;
+    config.outlier.consecutive_failures = None;
+    config.outlier.success_rate_stdev = None;
+    config
 }
 
 /// Backends by their identity.
@@ -341,9 +340,9 @@ fn homes_depend_on_the_proportions_of_weights_alone() {
 fn keys_have_one_backend_each_when_nearly_all_are_unusable() {
     for usable in [2, 20] {
         let (mut cluster, keys) = (Cluster::new(BalancerConfig::default(), []), keys(300));
-        cluster
-            .balancer
-            .set_config(cluster.now, BalancerConfig { panic_threshold: Ratio::ZERO, ..config(None, 1_000) });
+        let mut settings = config(None, 1_000);
+        settings.panic_threshold = Ratio::ZERO;
+        cluster.balancer.set_config(cluster.now, settings);
         (0..600).for_each(|identity| cluster.add(identity, weight_of(identity)));
         (usable..600).for_each(|identity| cluster.balancer.drain(cluster.now, cluster.ids[&identity], &mut ()));
         let nearest = |key: &HashKey| {
@@ -451,7 +450,9 @@ fn shares_are_in_proportion_to_weights() {
 #[test]
 fn request_without_a_key_goes_to_the_least_loaded() {
     let mut hash = Cluster::new(config(Some(1.25), 1_000), 0..7);
-    let mut least = Cluster::new(BalancerConfig { policy: PolicyKind::LeastLoaded, ..config(None, 1_000) }, 0..7);
+    let mut settings = config(None, 1_000);
+    settings.policy = PolicyKind::LeastLoaded;
+    let mut least = Cluster::new(settings, 0..7);
     for round in 0..200_u64 {
         let pick = |cluster: &mut Cluster| cluster.balancer.pick(cluster.now, &mut cluster.rng);
         assert_eq!(pick(&mut hash), pick(&mut least));
@@ -474,7 +475,9 @@ fn home_of_a_key_is_its_first_backend_and_stays_so_when_unusable() {
     for (key, expected) in keys.iter().zip(&homes) {
         assert_eq!(home(&cluster, *key), Some((*expected, *expected != 3)));
     }
-    let other = Cluster::new(BalancerConfig { policy: PolicyKind::LeastLoaded, ..config(None, 1_000) }, 0..5);
+    let mut settings = config(None, 1_000);
+    settings.policy = PolicyKind::LeastLoaded;
+    let other = Cluster::new(settings, 0..5);
     assert_eq!((home(&other, keys[0]), home(&Cluster::new(config(None, 1), []), keys[0])), (None, None));
 }
 
@@ -504,8 +507,9 @@ fn failing_backend_passes_its_keys_to_the_next_of_their_order() {
 
 #[test]
 fn backend_in_slow_start_shares_its_keys_with_their_former_backends() {
-    let slow_start = SlowStartConfig { window: Duration::from_secs(30), ..SlowStartConfig::default() };
-    let (mut cluster, keys) = (Cluster::new(BalancerConfig { slow_start, ..config(None, 1_000) }, 0..10), keys(1_000));
+    let mut settings = config(None, 1_000);
+    settings.slow_start.window = Duration::from_secs(30);
+    let (mut cluster, keys) = (Cluster::new(settings, 0..10), keys(1_000));
     let former = cluster.homes(&keys);
     cluster.now = cluster.now + Duration::from_secs(60);
     cluster.add(10, 1.0);
@@ -521,11 +525,15 @@ fn backend_in_slow_start_shares_its_keys_with_their_former_backends() {
 fn policy_that_comes_later_knows_all_backends() {
     let keys = keys(300);
     let homes = Cluster::new(config(None, 1_000), 0..9).homes(&keys);
-    let mut later = Cluster::new(BalancerConfig { policy: PolicyKind::Random, ..config(None, 1_000) }, 0..9);
+    let mut settings = config(None, 1_000);
+    settings.policy = PolicyKind::Random;
+    let mut later = Cluster::new(settings, 0..9);
     later.balancer.set_config(later.now, config(None, 1_000));
     assert_eq!(later.homes(&keys), homes);
     // Its requests in flight count from the start.
-    let mut busy = Cluster::new(BalancerConfig { policy: PolicyKind::Random, ..config(None, 1_000) }, 0..9);
+    let mut settings = config(None, 1_000);
+    settings.policy = PolicyKind::Random;
+    let mut busy = Cluster::new(settings, 0..9);
     let home = homes[0];
     while busy.active()[&home] == 0 {
         busy.pick(keys[0], &[]);

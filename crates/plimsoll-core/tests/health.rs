@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::health::{CheckConfig, CheckOutcome, OutlierConfig, Reason, State};
+use plimsoll_core::health::{CheckOutcome, OutlierConfig, Reason, State};
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_core::{
     BackendId, Balancer, BalancerConfig, Completion, Event, LoadReport, Outcome, Pick, Ratio, Timestamp, WaitReason,
@@ -118,11 +118,13 @@ impl Cluster {
 }
 
 fn random() -> BalancerConfig {
-    BalancerConfig { policy: PolicyKind::Random, ..BalancerConfig::default() }
+    BalancerConfig::new(PolicyKind::Random)
 }
 
 fn active_checks() -> BalancerConfig {
-    BalancerConfig { checks: CheckConfig { active: true, ..CheckConfig::default() }, ..random() }
+    let mut config = random();
+    config.checks.active = true;
+    config
 }
 
 #[test]
@@ -372,7 +374,9 @@ fn while_some_are_still_connecting_a_refused_connection_is_no_panic() {
 #[test]
 fn long_requests_do_not_make_a_backend_unhealthy() {
     let max_active_requests = NonZeroU32::new(2).expect("not zero");
-    let mut cluster = Cluster::healthy(BalancerConfig { max_active_requests, ..random() }, 2);
+    let mut config = random();
+    config.max_active_requests = max_active_requests;
+    let mut cluster = Cluster::healthy(config, 2);
     let picks: Vec<usize> = (0..4).map(|_| cluster.pick().expect("below the limits")).collect();
     assert_eq!(cluster.balancer.pick(cluster.now, &mut cluster.rng), Pick::Wait(WaitReason::Saturated));
     assert_eq!(cluster.count(State::Healthy), 2);
@@ -382,7 +386,11 @@ fn long_requests_do_not_make_a_backend_unhealthy() {
 
 #[test]
 fn changed_limit_of_active_requests_holds_at_once() {
-    let limit = |n| BalancerConfig { max_active_requests: NonZeroU32::new(n).expect("not zero"), ..random() };
+    let limit = |n| {
+        let mut config = random();
+        config.max_active_requests = NonZeroU32::new(n).expect("not zero");
+        config
+    };
     let mut cluster = Cluster::healthy(limit(3), 1);
     (0..3).for_each(|_| assert!(cluster.pick().is_some()));
     cluster.balancer.set_config(cluster.now, limit(1));
@@ -492,7 +500,8 @@ fn reload_keeps_the_phase_of_checks() {
     let next = |is_reloaded: bool| {
         let mut cluster = Cluster::healthy(active_checks(), 20);
         if is_reloaded {
-            let further = BalancerConfig { panic_threshold: Ratio::ZERO, ..active_checks() };
+            let mut further = active_checks();
+            further.panic_threshold = Ratio::ZERO;
             cluster.balancer.set_config(cluster.now, further);
         }
         checks_in_a_minute(&mut cluster).iter().map(|times| times[0]).collect::<Vec<_>>()
@@ -531,7 +540,7 @@ fn removed_backend_gets_no_check() {
 #[test]
 fn drained_backend_finishes_requests_and_gets_none_until_undrained() {
     for policy in PolicyKind::ALL {
-        let mut cluster = Cluster::healthy(BalancerConfig { policy, ..BalancerConfig::default() }, 3);
+        let mut cluster = Cluster::healthy(BalancerConfig::new(policy), 3);
         let mut had = Vec::new();
         while !had.contains(&0) {
             had.push(cluster.pick().expect("all are healthy"));
@@ -558,7 +567,7 @@ fn drained_backend_finishes_requests_and_gets_none_until_undrained() {
 #[test]
 fn slow_start_raises_the_share_in_a_straight_line() {
     for policy in [PolicyKind::Random, PolicyKind::RoundRobin, PolicyKind::Weighted, PolicyKind::LeastLoaded] {
-        let mut cluster = Cluster::healthy(BalancerConfig { policy, ..BalancerConfig::default() }, 10);
+        let mut cluster = Cluster::healthy(BalancerConfig::new(policy), 10);
         cluster.balancer.drain(cluster.now, cluster.ids[0], &mut cluster.recorder);
         cluster.balancer.undrain(cluster.now, cluster.ids[0], &mut cluster.recorder);
         cluster.check(0, CheckOutcome::Passed);
@@ -585,7 +594,7 @@ fn slow_start_raises_the_share_in_a_straight_line() {
 #[test]
 fn founding_backends_are_warm_but_an_early_returning_one_is_not() {
     for policy in [PolicyKind::Random, PolicyKind::RoundRobin, PolicyKind::Weighted, PolicyKind::LeastLoaded] {
-        let mut cluster = Cluster::connecting(BalancerConfig { policy, ..BalancerConfig::default() }, 10);
+        let mut cluster = Cluster::connecting(BalancerConfig::new(policy), 10);
         for index in 0..10 {
             cluster.check(index, CheckOutcome::Passed);
             cluster.pass_ms(50);
@@ -613,7 +622,7 @@ fn founding_backends_are_warm_but_an_early_returning_one_is_not() {
 #[test]
 fn simultaneous_slow_start_favours_no_backend() {
     for policy in PolicyKind::ALL {
-        let mut cluster = Cluster::connecting(BalancerConfig { policy, ..BalancerConfig::default() }, 4);
+        let mut cluster = Cluster::connecting(BalancerConfig::new(policy), 4);
         for index in 0..4 {
             cluster.check(index, CheckOutcome::Passed);
             // They become healthy a moment after each other.
@@ -633,7 +642,7 @@ fn simultaneous_slow_start_favours_no_backend() {
 #[test]
 fn a_recovered_backend_is_forgiven_within_seconds() {
     for policy in PolicyKind::ALL {
-        let mut config = BalancerConfig { policy, ..BalancerConfig::default() };
+        let mut config = BalancerConfig::new(policy);
         config.outlier.consecutive_failures = None;
         let mut cluster = Cluster::healthy(config, 4);
         for _ in 0..400 {

@@ -29,7 +29,8 @@ fn completion(outcome: Outcome) -> Completion {
 impl Sites {
     fn new(policy: PolicyKind, max_active: u32, backends: &[usize]) -> Self {
         let max_active_requests = NonZeroU32::new(max_active).unwrap();
-        let mut config = BalancerConfig { policy, max_active_requests, ..BalancerConfig::default() };
+        let mut config = BalancerConfig::new(policy);
+        config.max_active_requests = max_active_requests;
         config.slow_start.window = Duration::ZERO;
         let mut balancer = Balancer::new(config);
         let now = Timestamp::ZERO;

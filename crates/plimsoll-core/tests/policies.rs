@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::health::{OutlierConfig, SlowStartConfig};
 use plimsoll_core::pick::{PolicyKind, WeightedConfig};
 use plimsoll_core::{
     BackendId, Balancer, BalancerConfig, Completion, LoadReport, Operation, Outcome, Pick, Timestamp, Weight,
@@ -31,7 +30,9 @@ struct Table {
 impl Table {
     fn new(policy: PolicyKind, weights: &[f64]) -> Self {
         let max_active_requests = NonZeroU32::new(1_000_000).expect("not zero");
-        let mut balancer = Balancer::new(BalancerConfig { policy, max_active_requests, ..BalancerConfig::default() });
+        let mut config = BalancerConfig::new(policy);
+        config.max_active_requests = max_active_requests;
+        let mut balancer = Balancer::new(config);
         let ids: Vec<BackendId> = weights
             .iter()
             .map(|weight| {
@@ -52,9 +53,10 @@ impl Table {
     /// As [`Table::equal`], without ejection.
     fn without_ejection(policy: PolicyKind, n: usize) -> Self {
         let mut table = Self::equal(policy, n);
-        let outlier =
-            OutlierConfig { consecutive_failures: None, success_rate_stdev: None, ..OutlierConfig::default() };
-        table.balancer.set_config(table.now, BalancerConfig { policy, outlier, ..BalancerConfig::default() });
+        let mut config = BalancerConfig::new(policy);
+        config.outlier.consecutive_failures = None;
+        config.outlier.success_rate_stdev = None;
+        table.balancer.set_config(table.now, config);
         table
     }
 
@@ -625,8 +627,8 @@ fn weights_follow_utilization_until_that_is_switched_off() {
     let mut table = Table::equal(PolicyKind::Weighted, 4);
     let weights = weights_when_one_is_less_utilized(&mut table, 60);
     assert!(weights[0] > 2.0 * weights[1], "{weights:?}");
-    let weighted = WeightedConfig { feedback: Duration::ZERO, ..WeightedConfig::default() };
-    let config = BalancerConfig { policy: PolicyKind::Weighted, weighted, ..BalancerConfig::default() };
+    let mut config = BalancerConfig::new(PolicyKind::Weighted);
+    config.weighted.feedback = Duration::ZERO;
     table.balancer.set_config(table.now, config);
     for backend in table.balancer.snapshot(table.now) {
         assert!((backend.weight - 1.0).abs() < 1e-3, "{}", backend.weight);
@@ -638,8 +640,8 @@ fn weights_follow_utilization_until_that_is_switched_off() {
 #[test]
 fn weights_do_not_wind_up_during_slow_start() {
     let mut table = Table::equal(PolicyKind::Weighted, 4);
-    let slow_start = SlowStartConfig { window: Duration::from_secs(180), ..SlowStartConfig::default() };
-    let config = BalancerConfig { policy: PolicyKind::Weighted, slow_start, ..BalancerConfig::default() };
+    let mut config = BalancerConfig::new(PolicyKind::Weighted);
+    config.slow_start.window = Duration::from_secs(180);
     table.balancer.set_config(table.now, config);
     let id = table.ids[0];
     table.balancer.on_connect_failed(table.now, id, &mut table.rng, &mut ());
@@ -718,15 +720,13 @@ fn changed_policy_keeps_active_requests_and_knowledge() {
     let mut policies = PolicyKind::ALL.to_vec();
     policies.push(PolicyKind::Weighted);
     for policy in policies {
-        table.balancer.set_config(table.now, BalancerConfig { policy, ..BalancerConfig::default() });
+        table.balancer.set_config(table.now, BalancerConfig::new(policy));
         let active: Vec<u32> = table.balancer.snapshot(table.now).iter().map(|b| b.active).collect();
         assert_eq!(active, [3, 1, 2, 0], "{policy}");
     }
     let counts = table.shares(1_200);
     assert!((597..=603).contains(&counts[2]), "{counts:?}");
-    table
-        .balancer
-        .set_config(table.now, BalancerConfig { policy: PolicyKind::LeastLoaded, ..BalancerConfig::default() });
+    table.balancer.set_config(table.now, BalancerConfig::new(PolicyKind::LeastLoaded));
     assert_eq!(table.pick(), 3, "the least loaded");
 }
 

@@ -1,22 +1,22 @@
 //! The rules of `prequal`: pool, hot and cold, probes.
 
-use std::collections::BTreeSet;
-use std::num::NonZeroU32;
-use std::time::Duration;
-
-use plimsoll_core::health::OutlierConfig;
 use plimsoll_core::pick::{PolicyKind, PrequalConfig, ProbeAnswer, ProbeRule, ProbeSource};
 use plimsoll_core::{
     BackendId, Balancer, BalancerConfig, Completion, LoadReport, Outcome, Pick, Ratio, Timestamp, Weight,
 };
 use plimsoll_testkit::stats::assert_share;
 use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 const FALSE_ALARM: f64 = 1e-6;
 
 #[test]
 fn quickest_cold_backend_is_picked_and_a_hot_one_is_not() {
-    let mut table = Table::new(4, PrequalConfig { hot_quantile: Ratio::from_percent(75), ..LIVE });
+    let mut config = live();
+    config.hot_quantile = Ratio::from_percent(75);
+    let mut table = Table::new(4, config);
     // The last is quickest, and hot: three quarters of the probed have at most 3 in flight.
     table.answers(&[(1, 30), (2, 10), (3, 20), (90, 1)]);
     assert_eq!(table.pick(), 1);
@@ -24,7 +24,8 @@ fn quickest_cold_backend_is_picked_and_a_hot_one_is_not() {
 
 #[test]
 fn when_all_are_hot_the_fewest_in_flight_is_chosen() {
-    let config = PrequalConfig { hot_quantile: Ratio::ZERO, ..LIVE };
+    let mut config = live();
+    config.hot_quantile = Ratio::ZERO;
     let mut table = Table::new(3, config);
     // The threshold is the lowest count of any probe, and that backend is probed again.
     table.answers(&[(1, 90), (7, 10), (5, 20)]);
@@ -34,7 +35,7 @@ fn when_all_are_hot_the_fewest_in_flight_is_chosen() {
 
 #[test]
 fn fewer_than_two_answers_decide_nothing() {
-    let mut table = Table::new(4, LIVE);
+    let mut table = Table::new(4, live());
     for _ in 0..40_000 {
         table.answer(2, 0, 1);
         table.step();
@@ -47,7 +48,7 @@ fn fewer_than_two_answers_decide_nothing() {
 
 #[test]
 fn an_answer_is_too_old_after_a_second() {
-    let mut table = Table::new(2, LIVE);
+    let mut table = Table::new(2, live());
     table.answers(&[(5, 10), (0, 1)]);
     table.pass(999);
     assert_eq!(table.pick(), 1);
@@ -63,7 +64,9 @@ fn an_answer_is_too_old_after_a_second() {
 
 #[test]
 fn each_use_counts_as_a_request_in_flight() {
-    let config = PrequalConfig { rule: ProbeRule::LeastInFlight, removals_per_pick: 0.0, ..LIVE };
+    let mut config = live();
+    config.rule = ProbeRule::LeastInFlight;
+    config.removals_per_pick = 0.0;
     let mut table = Table::new(2, config);
     table.answers(&[(0, 1), (3, 1)]);
     let picks: Vec<usize> = (0..4).map(|_| table.pick_and_finish()).collect();
@@ -77,7 +80,9 @@ fn each_use_counts_as_a_request_in_flight() {
 fn an_answer_is_used_as_often_as_the_formula_says() {
     // 100 backends, pool 16, 2 probes and no removal a pick, δ = 1: 2 ÷ (0.84 · 2) = 1.19 uses on
     // average.
-    let config = PrequalConfig { probes_per_pick: 2.0, removals_per_pick: 0.0, ..LIVE };
+    let mut config = live();
+    config.probes_per_pick = 2.0;
+    config.removals_per_pick = 0.0;
     let mut table = Table::new(100, config);
     let mut twice = 0;
     for _ in 0..1_000 {
@@ -93,7 +98,7 @@ fn an_answer_is_used_as_often_as_the_formula_says() {
 
 #[test]
 fn three_distinct_backends_are_probed_for_each_pick() {
-    let mut table = Table::new(10, LIVE);
+    let mut table = Table::new(10, live());
     let mut probed = [0_u64; 10];
     for _ in 0..10_000 {
         table.step();
@@ -111,7 +116,9 @@ fn three_distinct_backends_are_probed_for_each_pick() {
 
 #[test]
 fn fractions_of_a_probe_add_up() {
-    let mut table = Table::new(10, PrequalConfig { probes_per_pick: 0.25, ..LIVE });
+    let mut config = live();
+    config.probes_per_pick = 0.25;
+    let mut table = Table::new(10, config);
     let probes: usize = (0..1_000)
         .map(|_| {
             table.step();
@@ -123,7 +130,7 @@ fn fractions_of_a_probe_add_up() {
 
 #[test]
 fn fast_failing_backend_is_hot_when_it_reports_none_in_flight() {
-    let mut table = Table::new(10, LIVE);
+    let mut table = Table::new(10, live());
     let mut drawn = 0;
     for i in 0..2_000 {
         let answers: Vec<(u32, u64)> = (0..10).map(|index| if index == 0 { (0, 0) } else { (3, 20) }).collect();
@@ -143,7 +150,9 @@ fn fast_failing_backend_is_hot_when_it_reports_none_in_flight() {
 #[test]
 fn fast_failing_backend_is_hot_at_any_load_of_the_others() {
     for source in [ProbeSource::Live, ProbeSource::Responses, ProbeSource::Frugal] {
-        let mut table = Table::new(10, PrequalConfig { source, ..LIVE });
+        let mut config = live();
+        config.source = source;
+        let mut table = Table::new(10, config);
         let mut drawn = 0;
         for i in 0..4_000 {
             for index in 0..10 {
@@ -185,7 +194,9 @@ fn a_backend_that_reports_nothing_gets_no_more_than_others() {
 #[test]
 fn hot_backends_do_not_depend_on_the_scale_of_weights() {
     for weight in [0.125, 1.0, 1.25, 8.0] {
-        let mut table = Table::of_weight(weight, 4, PrequalConfig { hot_quantile: Ratio::from_percent(75), ..LIVE });
+        let mut config = live();
+        config.hot_quantile = Ratio::from_percent(75);
+        let mut table = Table::of_weight(weight, 4, config);
         table.answers(&[(20, 30), (20, 10), (20, 20), (22, 1)]);
         assert_eq!(table.pick(), 1, "all of weight {weight}");
     }
@@ -194,13 +205,11 @@ fn hot_backends_do_not_depend_on_the_scale_of_weights() {
 #[test]
 fn settings_and_answers_that_make_no_sense_do_no_harm() {
     for strange in [f64::NAN, f64::INFINITY, 1e300, 0.0] {
-        let config = PrequalConfig {
-            pool: NonZeroU32::MAX,
-            probes_per_pick: strange,
-            removals_per_pick: strange,
-            reuse_delta: strange,
-            ..LIVE
-        };
+        let mut config = live();
+        config.pool = NonZeroU32::MAX;
+        config.probes_per_pick = strange;
+        config.removals_per_pick = strange;
+        config.reuse_delta = strange;
         let mut table = Table::new(3, config);
         for _ in 0..20 {
             (0..3).for_each(|index| table.answer(index, u32::MAX, 1));
@@ -249,7 +258,7 @@ fn requests_sent_since_a_report_count_on_top_of_it() {
 
 #[test]
 fn answers_of_backends_that_left_are_dropped() {
-    let mut table = Table::new(3, LIVE);
+    let mut table = Table::new(3, live());
     table.answers(&[(0, 1), (5, 50), (5, 50)]);
     let gone = table.ids[0];
     table.balancer.remove(table.now, gone, &mut ());
@@ -259,7 +268,8 @@ fn answers_of_backends_that_left_are_dropped() {
 
 #[test]
 fn c3_weighs_its_own_requests_by_the_number_of_clients() {
-    let config = PrequalConfig { rule: ProbeRule::C3 { clients: 10 }, ..LIVE };
+    let mut config = live();
+    config.rule = ProbeRule::C3 { clients: 10 };
     let mut table = Table::new(2, config);
     table.answers(&[(10, 10), (0, 10)]);
     assert_eq!(table.pick(), 1);
@@ -275,22 +285,19 @@ fn linear_weighs_latency_against_requests_in_flight() {
         per_request: Duration::from_millis(75),
     };
     for (percent, expected) in [(0, 0), (100, 1)] {
-        let mut table = Table::new(2, PrequalConfig { rule: rule(percent), ..LIVE });
+        let mut config = live();
+        config.rule = rule(percent);
+        let mut table = Table::new(2, config);
         table.answers(&[(9, 10), (1, 90)]);
         assert_eq!(table.pick(), expected, "{percent}%");
     }
 }
 
-const LIVE: PrequalConfig = PrequalConfig {
-    pool: PrequalConfig::DEFAULT_POOL,
-    max_age: PrequalConfig::DEFAULT_MAX_AGE,
-    probes_per_pick: PrequalConfig::DEFAULT_PROBES_PER_PICK,
-    removals_per_pick: PrequalConfig::DEFAULT_REMOVALS_PER_PICK,
-    reuse_delta: PrequalConfig::DEFAULT_REUSE_DELTA,
-    hot_quantile: PrequalConfig::DEFAULT_HOT_QUANTILE,
-    rule: ProbeRule::HotCold,
-    source: ProbeSource::Live,
-};
+fn live() -> PrequalConfig {
+    let mut config = PrequalConfig::default();
+    config.source = ProbeSource::Live;
+    config
+}
 
 /// Backends with scripted answers.
 struct Table {
@@ -308,13 +315,12 @@ impl Table {
 
     fn of_weight(weight: f64, backends: usize, prequal: PrequalConfig) -> Self {
         let weight = Weight::new(weight).expect("in range");
-        let mut balancer = Balancer::new(BalancerConfig {
-            policy: PolicyKind::Prequal,
-            prequal,
-            max_active_requests: NonZeroU32::new(1_000_000).expect("not zero"),
-            outlier: OutlierConfig { consecutive_failures: None, success_rate_stdev: None, ..OutlierConfig::default() },
-            ..BalancerConfig::default()
-        });
+        let mut config = BalancerConfig::new(PolicyKind::Prequal);
+        config.prequal = prequal;
+        config.max_active_requests = NonZeroU32::new(1_000_000).expect("not zero");
+        config.outlier.consecutive_failures = None;
+        config.outlier.success_rate_stdev = None;
+        let mut balancer = Balancer::new(config);
         let now = Timestamp::ZERO;
         let ids: Vec<BackendId> = (0..backends).map(|_| balancer.add(now, weight, &mut ())).collect();
         for id in &ids {

@@ -1,12 +1,10 @@
 //! `prequal` with frugal live probes: which backends are probed, and the use of their answers.
 
-use std::num::NonZeroU32;
-use std::time::Duration;
-
-use plimsoll_core::health::OutlierConfig;
 use plimsoll_core::pick::{PolicyKind, PrequalConfig, ProbeSource};
 use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, LoadReport, Outcome, Pick, Timestamp, Weight};
 use rand_pcg::Pcg64Mcg;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 const FRUGAL: ProbeSource = ProbeSource::Frugal;
 
@@ -179,13 +177,12 @@ fn live_probes_begin_with_a_change_of_configuration() {
 }
 
 fn config(policy: PolicyKind, source: ProbeSource) -> BalancerConfig {
-    BalancerConfig {
-        policy,
-        prequal: PrequalConfig { source, ..PrequalConfig::default() },
-        max_active_requests: NonZeroU32::new(1_000_000).expect("not zero"),
-        outlier: OutlierConfig { consecutive_failures: None, success_rate_stdev: None, ..OutlierConfig::default() },
-        ..BalancerConfig::default()
-    }
+    let mut config = BalancerConfig::new(policy);
+    config.prequal.source = source;
+    config.max_active_requests = NonZeroU32::new(1_000_000).expect("not zero");
+    config.outlier.consecutive_failures = None;
+    config.outlier.success_rate_stdev = None;
+    config
 }
 
 /// Backends with scripted reports.

@@ -6,7 +6,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::health::{CheckConfig, CheckOutcome, OutlierConfig, Scope};
+use plimsoll_core::health::{CheckOutcome, Scope};
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_core::{
     BackendId, Balancer, BalancerConfig, Completion, Event, LoadReport, Outcome, Pick, Ratio, Timestamp, WaitReason,
@@ -78,20 +78,16 @@ fn configs() -> impl Strategy<Value = BalancerConfig> {
     let small = |most: u32| (1..=most).prop_map(|n| NonZeroU32::new(n).expect("from one up"));
     (policy, small(4), any::<bool>(), small(2), prop::option::of(small(4)), prop::sample::select(vec![10, 50, 100]))
         .prop_map(|(policy, max_active_requests, active, passes_to_heal, consecutive_failures, max_ejected)| {
-            BalancerConfig {
-                policy,
-                max_active_requests,
-                checks: CheckConfig { active, passes_to_heal, ..CheckConfig::default() },
-                outlier: OutlierConfig {
-                    consecutive_failures,
-                    // Depends on the whole fleet's history, and has its own tests.
-                    success_rate_stdev: None,
-                    max_ejected: Ratio::from_percent(max_ejected),
-                    ..OutlierConfig::default()
-                },
-                panic_threshold: Scope::DEFAULT_PANIC_THRESHOLD,
-                ..BalancerConfig::default()
-            }
+            let mut config = BalancerConfig::new(policy);
+            config.max_active_requests = max_active_requests;
+            config.checks.active = active;
+            config.checks.passes_to_heal = passes_to_heal;
+            config.outlier.consecutive_failures = consecutive_failures;
+            // Depends on the whole fleet's history, and has its own tests.
+            config.outlier.success_rate_stdev = None;
+            config.outlier.max_ejected = Ratio::from_percent(max_ejected);
+            config.panic_threshold = Scope::DEFAULT_PANIC_THRESHOLD;
+            config
         })
 }
 

@@ -68,7 +68,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let config = BalancerConfig { max_active_requests: NonZeroU32::MIN, ..BalancerConfig::default() };
+        let mut config = BalancerConfig::default();
+        config.max_active_requests = NonZeroU32::MIN;
         let mut world = Self {
             balancer: Balancer::new(config),
             queue: Queue::default(),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::health::{CheckConfig, OutlierConfig, State};
+use plimsoll_core::health::State;
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_core::{BalancerConfig, Outcome, Weight};
 use plimsoll_testkit::fleet::{Conduct, Cost, Fleet, Load, Machine, Reports};
@@ -19,11 +19,10 @@ fn secs(secs: u64) -> Duration {
 
 /// Without ejection: the test sees the policy's own guard.
 fn config(policy: PolicyKind) -> BalancerConfig {
-    BalancerConfig {
-        policy,
-        outlier: OutlierConfig { consecutive_failures: None, success_rate_stdev: None, ..OutlierConfig::default() },
-        ..BalancerConfig::default()
-    }
+    let mut config = BalancerConfig::new(policy);
+    config.outlier.consecutive_failures = None;
+    config.outlier.success_rate_stdev = None;
+    config
 }
 
 /// The sinkhole of SRE ch. 20: `bad` of `n` machines answer each request at once with `outcome`.
@@ -106,14 +105,8 @@ fn configured_weights_of_one_to_two_give_a_third_and_two_thirds() {
 fn dying_backend_loses_only_its_requests_and_serves_when_it_returns() {
     for policy in PolicyKind::ALL {
         let machines = [Machine { reports: Reports::Honest, ..Machine::default() }; 4];
-        let mut fleet = Fleet::new(
-            BalancerConfig { policy, ..BalancerConfig::default() },
-            1,
-            &machines,
-            Load::Open { per_second: 240.0 },
-            COST,
-            6,
-        );
+        let mut fleet =
+            Fleet::new(BalancerConfig::new(policy), 1, &machines, Load::Open { per_second: 240.0 }, COST, 6);
         fleet.run(secs(30));
         let had = fleet.balancer(0).snapshot(plimsoll_core::Timestamp::ZERO)[0].active;
         fleet.reset_counts();
@@ -142,11 +135,8 @@ fn dying_backend_loses_only_its_requests_and_serves_when_it_returns() {
 fn a_rolling_restart_with_lame_ducks_fails_nothing() {
     for policy in PolicyKind::ALL {
         for active in [false, true] {
-            let config = BalancerConfig {
-                policy,
-                checks: CheckConfig { active, ..CheckConfig::default() },
-                ..BalancerConfig::default()
-            };
+            let mut config = BalancerConfig::new(policy);
+            config.checks.active = active;
             let machines = [Machine { reports: Reports::Honest, ..Machine::default() }; 4];
             let mut fleet = Fleet::new(config, 3, &machines, Load::Open { per_second: 200.0 }, COST, 7);
             fleet.run(secs(30));
@@ -264,7 +254,8 @@ fn weighted_evens_out_cpu_in_spite_of_antagonists() {
 fn flow_control_delays_requests_without_marking_backends_down() {
     for policy in PolicyKind::ALL {
         let machines = [Machine::default(); 3];
-        let config = BalancerConfig { max_active_requests: NonZeroU32::new(4).expect("not zero"), ..config(policy) };
+        let mut config = config(policy);
+        config.max_active_requests = NonZeroU32::new(4).expect("not zero");
         // Three times the requests that the limits admit.
         let mut fleet = Fleet::new(config, 1, &machines, Load::Closed { users: 36 }, COST, 9);
         fleet.run(secs(20));

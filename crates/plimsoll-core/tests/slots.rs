@@ -31,7 +31,8 @@ fn holders(client: u64) -> Holders {
 
 impl World {
     fn new(capacity: u32, limit: u32) -> Self {
-        let config = BalancerConfig { max_active_requests: NonZeroU32::new(capacity).unwrap(), ..Default::default() };
+        let mut config = BalancerConfig::default();
+        config.max_active_requests = NonZeroU32::new(capacity).unwrap();
         let mut balancer = Balancer::new(config);
         let id = balancer.add(NOW, Weight::ONE, &mut ());
         balancer.on_connected(NOW, id, &mut ());

@@ -173,7 +173,8 @@ impl View {
         let slots: BTreeMap<&str, u32> = self.slots.iter().rev().map(|(slot, of)| (&**of, *slot)).collect();
         let numbered = |(instance, endpoint): (&String, &Endpoint)| {
             let ordinal = slots.get(&**instance).copied();
-            let mut endpoint = Endpoint { ordinal, ..endpoint.clone() };
+            let mut endpoint = endpoint.clone();
+            endpoint.ordinal = ordinal;
             if needs_slots && ordinal.is_none() && endpoint.readiness == Readiness::Ready {
                 endpoint.readiness = Readiness::Starting;
             }

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use plimsoll::server::{DrainConfig, DrainEnd, Lifecycle, Phase, ServeConfig, ServerLayer, serve, serve_tls};
+use plimsoll::server::{DrainEnd, Lifecycle, Phase, ServeConfig, ServerLayer, serve, serve_tls};
 use plimsoll_config::ReloadOutcome;
 use plimsoll_core::Timestamp;
 use plimsoll_etcd::Record;
@@ -218,7 +218,7 @@ impl Server {
         let for_tasks = tls.as_ref().map(|ports| Arc::clone(&ports.tasks));
         let tasks = async {
             let mut config = ServeConfig::default();
-            config.drain = DrainConfig { drain: DRAIN, ..DrainConfig::default() };
+            config.drain.drain = DRAIN;
             match for_tasks {
                 None => serve([listening.tasks], rpc, layer, config).await,
                 Some(tls) => {

@@ -45,7 +45,7 @@ fn main() {
 
 fn plan(policy: PolicyKind) -> Plan {
     let hundred = NonZeroU32::new(100).expect("not zero");
-    let mut balancer = BalancerConfig { policy, ..BalancerConfig::default() };
+    let mut balancer = BalancerConfig::new(policy);
     balancer.prequal.source = ProbeSource::Live;
     let usage = Usage {
         low: Ratio::ZERO,

@@ -62,7 +62,10 @@ impl<'p> Reader<'p> {
         if identities.is_empty() {
             return None;
         }
-        Some(TlsMaterial { identities, client_auth, min_version: tls.min_version })
+        let mut material = TlsMaterial::new(identities);
+        material.client_auth = client_auth;
+        material.min_version = tls.min_version;
+        Some(material)
     }
 
     /// Whether and how clients are asked; `None` after a problem.

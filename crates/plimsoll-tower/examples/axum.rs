@@ -25,7 +25,8 @@ async fn rejected(error: BoxError) -> Response<String> {
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), BoxError> {
-    let one = QueueConfig { max_waiting: 1, ..QueueConfig::new(1).expect("not zero") };
+    let mut one = QueueConfig::new(1).expect("not zero");
+    one.max_waiting = 1;
     let layers = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(rejected))
         .layer(ShedLayer::new(Http::default()))

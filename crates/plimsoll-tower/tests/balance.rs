@@ -103,7 +103,7 @@ fn source() -> (mpsc::UnboundedSender<NamedChange>, Source) {
 }
 
 fn policy(policy: PolicyKind) -> BalancerConfig {
-    BalancerConfig { policy, ..BalancerConfig::default() }
+    BalancerConfig::new(policy)
 }
 
 fn insert(named: &Named) -> NamedChange {
@@ -194,7 +194,8 @@ async fn service_that_is_not_ready_gets_no_request_and_wakes_the_balancer() {
 
 #[tokio::test(start_paused = true)]
 async fn end_of_a_request_wakes_the_balancer_that_waits_for_it() {
-    let config = BalancerConfig { max_active_requests: NonZeroU32::MIN, ..BalancerConfig::default() };
+    let mut config = BalancerConfig::default();
+    config.max_active_requests = NonZeroU32::MIN;
     let hangs = tower::service_fn(|wait: Option<oneshot::Receiver<()>>| async move {
         match wait {
             Some(wait) => wait.await.map_err(BoxError::from),
@@ -241,7 +242,8 @@ async fn wait_for_a_backend_is_bounded() {
     let error = none.ready().await.expect("it stays").call(0).await.expect_err("there never will be one");
     assert!(none.is_empty() && Rejected::find(&*error).is_some());
 
-    let config = BalancerConfig { max_active_requests: NonZeroU32::MIN, ..BalancerConfig::default() };
+    let mut config = BalancerConfig::default();
+    config.max_active_requests = NonZeroU32::MIN;
     let hangs = tower::service_fn(|_: u64| pending::<Result<u32, BoxError>>());
     let mut full = Balance::new(config, ServiceList::new([(1, hangs)]), ByResult);
     let _held = full.ready().await.expect("ready").call(0);
@@ -370,11 +372,8 @@ proptest! {
     ], 1..120)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime").block_on(async {
-            let config = BalancerConfig {
-                max_active_requests: NonZeroU32::new(2).expect("two"),
-                policy: PolicyKind::LeastLoaded,
-                ..BalancerConfig::default()
-            };
+            let mut config = BalancerConfig::new(PolicyKind::LeastLoaded);
+            config.max_active_requests = NonZeroU32::new(2).expect("two");
             let services = (0..2).map(|name| {
                 (name, tower::service_fn(move |wait: oneshot::Receiver<()>| async move {
                     wait.await.map(|()| name).map_err(BoxError::from)

@@ -124,7 +124,9 @@ fn request_enters_and_leaves_outside_of_a_runtime() {
 
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_its_least_critical_request_at_once() {
-    let limit = ConcurrencyLimit::new(QueueConfig { max_waiting: 1, ..slots(1) });
+    let mut config = slots(1);
+    config.max_waiting = 1;
+    let limit = ConcurrencyLimit::new(config);
     let held = limit.enter(&RequestFacts::default()).await.expect("a free slot");
     let mut sheddable = Task::new(limit.enter(&facts(Criticality::Sheddable)));
     assert!(sheddable.poll().is_pending());
@@ -158,7 +160,9 @@ async fn slot_of_a_waiter_that_is_dropped_goes_to_the_next_one() {
 /// A waiter that left makes headroom in the queue at once.
 #[tokio::test(start_paused = true)]
 async fn abandoned_waits_do_not_fill_the_queue() {
-    let limit = ConcurrencyLimit::new(QueueConfig { max_waiting: 2, ..slots(1) });
+    let mut config = slots(1);
+    config.max_waiting = 2;
+    let limit = ConcurrencyLimit::new(config);
     let _held = limit.enter(&RequestFacts::default()).await.expect("a free slot");
     for _ in 0..10 {
         let mut task = Task::new(limit.enter(&RequestFacts::default()));
@@ -195,7 +199,9 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime").block_on(async {
             const SLOTS: usize = 2;
-            let limit = ConcurrencyLimit::new(QueueConfig { max_waiting: 5, ..slots(SLOTS) });
+            let mut config = slots(SLOTS);
+            config.max_waiting = 5;
+            let limit = ConcurrencyLimit::new(config);
             let mut waiting = BTreeMap::new();
             let mut admitted = BTreeMap::new();
             for (number, step) in steps.into_iter().enumerate() {
@@ -295,7 +301,9 @@ async fn slot_is_held_while_the_service_is_not_ready() {
 async fn layer_reads_the_criticality_of_requests() {
     let classify =
         with_facts(ByResult, |criticality: &Criticality, facts: RequestFacts| facts.with_criticality(*criticality));
-    let layer = ConcurrencyLayer::new(QueueConfig { max_waiting: 1, ..slots(1) }, classify);
+    let mut config = slots(1);
+    config.max_waiting = 1;
+    let layer = ConcurrencyLayer::new(config, classify);
     let mut service = layer.layer(tower::service_fn(|_: Criticality| pending::<Result<(), BoxError>>()));
     let _busy = tokio::spawn(service.call(Criticality::Critical));
     let waits = tokio::spawn(service.call(Criticality::Sheddable));

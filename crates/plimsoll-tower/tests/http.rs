@@ -133,7 +133,8 @@ async fn call_ends_with_its_trailers() {
 /// A call counts at its backend until its body has ended or is dropped.
 #[tokio::test(start_paused = true)]
 async fn call_is_in_flight_until_its_body_ends() {
-    let config = BalancerConfig { max_active_requests: std::num::NonZeroU32::MIN, ..BalancerConfig::default() };
+    let mut config = BalancerConfig::default();
+    config.max_active_requests = std::num::NonZeroU32::MIN;
     let service = tower::service_fn(|_: Request<()>| async {
         let body = StreamBody::new(Stream(vec![data(), trailers(&[("grpc-status", "0")])].into_iter()));
         Ok::<_, Infallible>(Response::new(body))

@@ -146,7 +146,8 @@ async fn clones_share_the_budget_and_so_do_layers() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_are_below_ceilings_that_double_and_after_the_named_time() {
-    let config = RetryConfig { max_attempts: MaxAttempts::new(4).expect("four"), ..RetryConfig::default() };
+    let mut config = RetryConfig::default();
+    config.max_attempts = MaxAttempts::new(4).expect("four");
     let mut longest = [Duration::ZERO; 3];
     for _ in 0..200 {
         let backend = Backend::new([OVERLOADED]);

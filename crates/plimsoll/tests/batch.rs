@@ -27,7 +27,9 @@ use tokio::task::JoinSet;
 use support::*;
 
 fn config(max_active: u32) -> BatchConfig {
-    BatchConfig { max_active: NonZeroU32::new(max_active).unwrap(), ..BatchConfig::default() }
+    let mut config = BatchConfig::default();
+    config.max_active = NonZeroU32::new(max_active).unwrap();
+    config
 }
 
 fn options(batch: &Batch) -> RequestOptions {
@@ -112,7 +114,9 @@ async fn brittle() -> SocketAddr {
 
 /// Sends a request that always fails, and others meanwhile. Returns the result of the first.
 async fn one_that_fails_among_others(cluster: &Cluster) -> (Result<StatusCode, Error>, Vec<FailedAttempt>) {
-    let batch = Batch::new(BatchConfig { queue_timeout: Duration::from_secs(30), ..config(16) });
+    let mut settings = config(16);
+    settings.queue_timeout = Duration::from_secs(30);
+    let batch = Batch::new(settings);
     let client = Client::new(cluster);
     let bad = {
         let (client, options) = (client.clone(), options(&batch));
@@ -245,7 +249,9 @@ async fn who_goes_away_while_it_waits_leaves_the_queue() {
 async fn the_less_critical_goes_when_the_queue_is_full_and_is_told_when_to_come_again() {
     let (server, leave) = held(Speaks::Http1).await;
     let cluster = running(plain_config(), &[&server]).await;
-    let batch = Batch::new(BatchConfig { max_queue: 1, ..config(1) });
+    let mut settings = config(1);
+    settings.max_queue = 1;
+    let batch = Batch::new(settings);
     let client = Client::new(&cluster);
     let send = |criticality| {
         let (client, options) = (client.clone(), options(&batch).with_criticality(criticality));
@@ -279,7 +285,9 @@ async fn one_that_waited_long_enough_is_told_why_nobody_took_it() {
     ] {
         let server = Server::start(Speaks::Http1, move |_| shed(reason)).await;
         let cluster = running(plain_config(), &[&server]).await;
-        let batch = Batch::new(BatchConfig { queue_timeout: Duration::from_millis(300), ..config(4) });
+        let mut settings = config(4);
+        settings.queue_timeout = Duration::from_millis(300);
+        let batch = Batch::new(settings);
         let mut told: Vec<FailedAttempt> = Vec::new();
         let sent = Client::new(&cluster).send_recording(post(b"x"), options(&batch), &mut told).await;
         let Err(Error::TurnedAway { reason: why, waited, attempts, .. }) = sent else { panic!("{sent:?}") };

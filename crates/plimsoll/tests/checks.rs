@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll::client::{Check, Client, Cluster, ClusterConfig, LoadReports, Protocol, ReportFormat};
+use plimsoll::client::{Check, Client, Cluster, ClusterConfig, Protocol, ReportFormat};
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::{LoadReport, Rejection};
 use plimsoll_wire::grpc::{self, Code};
@@ -18,7 +18,8 @@ use plimsoll_wire::shed;
 use support::*;
 
 fn checked_by(check: Check) -> ClusterConfig {
-    let mut config = ClusterConfig { check, ..plain_config() };
+    let mut config = plain_config();
+    config.check = check;
     config.balancer.checks.interval = Duration::from_millis(10);
     config
 }
@@ -175,7 +176,8 @@ async fn check_requests_a_report_and_reads_the_named_metric() {
     .await;
     let mut config = checked_by(http_check());
     let utilization = Arc::from(["named_metrics.kv".parse().unwrap()]);
-    config.load_reports = LoadReports { request: Some(ReportFormat::Json), utilization };
+    config.load_reports.request = Some(ReportFormat::Json);
+    config.load_reports.utilization = utilization;
     let cluster = start(config, &server);
     let utilization = || view_of(&cluster, server.address).snapshot.report.and_then(|(_, load)| load.utilization());
     until(|| utilization().is_some()).await;

@@ -14,9 +14,7 @@ use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
-use plimsoll::client::{
-    Client, Cluster, ClusterConfig, ClusterCounts, Error, LoadReports, Protocol, ReportFormat, RequestOptions,
-};
+use plimsoll::client::{Client, Cluster, ClusterCounts, Error, Protocol, ReportFormat, RequestOptions};
 use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::throttle::ThrottlePolicy;
@@ -476,7 +474,10 @@ async fn report_is_requested_and_its_named_metric_is_the_utilization() {
     let client = Plain::new(&cluster);
     let with = |request, metrics: &[&str]| {
         let utilization = metrics.iter().map(|metric| metric.parse().unwrap()).collect();
-        ClusterConfig { load_reports: LoadReports { request, utilization }, ..plain_config() }
+        let mut config = plain_config();
+        config.load_reports.request = request;
+        config.load_reports.utilization = utilization;
+        config
     };
     for (config, expected) in [
         (plain_config(), (None, 0.75)),
@@ -666,7 +667,8 @@ async fn a_backend_that_begins_to_answer_others_is_not_blamed_for_one_that_is_sl
             _ => text("ok"),
         })
         .await;
-        let config = ClusterConfig { throttle: ThrottlePolicy::Off, ..plain_config() };
+        let mut config = plain_config();
+        config.throttle = ThrottlePolicy::Off;
         let cluster = running(config, &[&server]).await;
         let client = Plain::new(&cluster);
         // From these it is known how long an answer usually takes.

@@ -65,7 +65,9 @@ fn reason(answer: &Answer) -> Option<Rejection> {
 }
 
 fn limit(places: usize, longest: usize) -> QueueConfig {
-    QueueConfig { max_waiting: longest, ..QueueConfig::new(places).unwrap() }
+    let mut config = QueueConfig::new(places).unwrap();
+    config.max_waiting = longest;
+    config
 }
 
 #[tokio::test(start_paused = true)]

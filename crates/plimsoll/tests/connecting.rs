@@ -47,7 +47,8 @@ impl Full {
 }
 
 fn config(connect_timeout: Duration) -> ClusterConfig {
-    let mut config = ClusterConfig { check: Check::Tcp, ..plain_config() };
+    let mut config = plain_config();
+    config.check = Check::Tcp;
     config.pool.min_connections = 0;
     config.requests.connect_timeout = connect_timeout;
     // Its own checks would find it out as well.

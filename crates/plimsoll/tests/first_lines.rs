@@ -188,7 +188,8 @@ async fn retrying() -> (Server, Server, Arc<Mutex<Vec<(Option<String>, Bytes)>>>
     })
     .await;
     let endpoints = [shed.address, notes.address];
-    let config = ClusterConfig { throttle: ThrottlePolicy::Off, ..plain_config() };
+    let mut config = plain_config();
+    config.throttle = ThrottlePolicy::Off;
     let cluster = search().configure(|settings| *settings = config).endpoints(endpoints).spawn().unwrap();
     (shed, notes, seen, cluster)
 }

@@ -24,7 +24,10 @@ fn localities(order: &[&str]) -> Option<Localities> {
 }
 
 fn config() -> ClusterConfig {
-    ClusterConfig { localities: localities(&["near", "far"]), throttle: ThrottlePolicy::Off, ..plain_config() }
+    let mut config = plain_config();
+    config.localities = localities(&["near", "far"]);
+    config.throttle = ThrottlePolicy::Off;
+    config
 }
 
 /// A cluster that runs, of servers in localities, all healthy.
@@ -86,8 +89,9 @@ async fn what_nobody_has_room_for_is_shed_and_counted_and_nothing_is_held_back_f
         })
     };
     let (near, far) = (full().await, full().await);
-    let config = ClusterConfig { throttle: ThrottlePolicy::default(), ..config() };
-    let cluster = located(config, &[(&near, "near"), (&far, "far")]).await;
+    let mut settings = config();
+    settings.throttle = ThrottlePolicy::default();
+    let cluster = located(settings, &[(&near, "near"), (&far, "far")]).await;
     let client = Plain::new(&cluster);
     let options = || RequestOptions::default().with_criticality(Criticality::Sheddable);
     let error = async {
@@ -121,7 +125,9 @@ async fn a_cluster_that_is_given_localities_keeps_its_connections_and_counts() {
     cluster.follow(Fixed::new([endpoint(&near, "near"), endpoint(&far, "far")]));
     send(&client, 10).await;
     // The other way round, and back to none.
-    cluster.set_config(ClusterConfig { localities: localities(&["far", "near"]), ..config() });
+    let mut settings = config();
+    settings.localities = localities(&["far", "near"]);
+    cluster.set_config(settings);
     send(&client, 10).await;
     assert_eq!((near.requests(), far.requests()), (15, 15));
     cluster.set_config(plain_config());

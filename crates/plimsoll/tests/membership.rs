@@ -72,7 +72,7 @@ fn addresses(cluster: &Cluster) -> Vec<SocketAddr> {
 fn changed(server: &Server) -> Endpoint {
     let endpoint = Endpoint::new(server.address).weight(Weight::new(4.0).unwrap()).zone("b").locality("east");
     let endpoint = endpoint.speed(Speed::new(2.0).unwrap());
-    Endpoint { authority: Some("renamed.example:81".parse().unwrap()), ..endpoint }
+    endpoint.authority("renamed.example:81".parse().unwrap())
 }
 
 /// Sends a list, and waits until `server` is described as in it.
@@ -125,7 +125,8 @@ fn config_for(protocol: Protocol) -> ClusterConfig {
 async fn changed_backend_keeps_its_requests_connections_and_averages() {
     for (protocol, speaks) in protocols() {
         let localities = Localities::new(["west", "east"], Default::default()).unwrap();
-        let config = ClusterConfig { localities: Some(localities), ..config_for(protocol) };
+        let mut config = config_for(protocol);
+        config.localities = Some(localities);
         let (gate, server) = hosts(speaks).await;
         let (lists, cluster) = following(config, &[&server]).await;
         let client = Plain::new(&cluster);
@@ -162,7 +163,7 @@ async fn next_request_has_the_changed_authority() {
         assert_eq!(ask(&client, "/").await, server.address.to_string());
         let connections = server.connections();
         for name in ["one.example", "two.example:8080"] {
-            let endpoint = Endpoint { authority: Some(name.parse().unwrap()), ..Endpoint::new(server.address) };
+            let endpoint = Endpoint::new(server.address).authority(name.parse().unwrap());
             cluster.follow(Fixed::new([endpoint]));
             assert_eq!(ask(&client, "/").await, name);
         }
@@ -215,7 +216,7 @@ async fn named(speaks: Speaks, gate: &Arc<Semaphore>) -> (SocketAddr, Arc<Atomic
 }
 
 fn called(address: SocketAddr, authority: &str) -> Endpoint {
-    Endpoint { authority: Some(authority.parse().unwrap()), ..Endpoint::new(address) }
+    Endpoint::new(address).authority(authority.parse().unwrap())
 }
 
 /// One that is being opened when the name changes serves none of the requests that begin later.
@@ -402,7 +403,9 @@ async fn missing_backends_serve_after_a_sudden_loss_until_the_hold_ends() {
     let cluster = Cluster::new("test", plain_config(), [] as [Endpoint; 0]);
     tokio::spawn(cluster.run());
     let (lists, source) = fake();
-    cluster.follow_with(source, FollowConfig { hold: Duration::from_secs(2), ..FollowConfig::default() });
+    let mut config = FollowConfig::default();
+    config.hold = Duration::from_secs(2);
+    cluster.follow_with(source, config);
     lists.send(Ok(listed(&[first, second, third]))).unwrap();
     until(|| cluster.backends().iter().filter(|view| view.snapshot.state == State::Healthy).count() == 3).await;
     lists.send(Ok(vec![])).unwrap();
@@ -445,7 +448,9 @@ async fn saved_list_serves_when_the_source_fails_at_the_start() {
     let cluster = Cluster::new("test", plain_config(), [] as [Endpoint; 0]);
     tokio::spawn(cluster.run());
     let (lists, source) = fake();
-    cluster.follow_with(source, FollowConfig { saved: listed(&[&known]), ..FollowConfig::default() });
+    let mut config = FollowConfig::default();
+    config.saved = listed(&[&known]);
+    cluster.follow_with(source, config);
     assert!(!cluster.discovery().is_ready);
     lists.send(fails()).unwrap();
     until(|| cluster.discovery().freshness == Freshness::Stale).await;
@@ -480,7 +485,7 @@ async fn fixed_backends_serve_while_the_source_fails() {
     tokio::spawn(cluster.run());
     let (lists, source) = fake();
     lists.send(fails()).unwrap();
-    cluster.follow_with(source, FollowConfig { fixed: Fixed::new(listed(&[&server])), ..FollowConfig::default() });
+    cluster.follow_with(source, FollowConfig::default().fixed(Fixed::new(listed(&[&server]))));
     cluster.until_listed().await;
     until(|| cluster.backends().iter().any(|view| view.snapshot.state == State::Healthy)).await;
     assert_eq!(ask(&Plain::new(&cluster), "/").await, "ok");
@@ -488,7 +493,7 @@ async fn fixed_backends_serve_while_the_source_fails() {
     // Another fixed backend takes its place at once, though the next source has not answered.
     let other = Server::plain().await;
     let (_lists, source) = fake();
-    cluster.follow_on(source, FollowConfig { fixed: Fixed::new(listed(&[&other])), ..FollowConfig::default() });
+    cluster.follow_on(source, FollowConfig::default().fixed(Fixed::new(listed(&[&other]))));
     assert_eq!(addresses(&cluster), [other.address]);
 }
 
@@ -502,7 +507,7 @@ async fn source_followed_on_keeps_backends_through_errors_and_empty_lists() {
     for answer in [Ok(vec![]), fails()] {
         let (next_lists, next) = fake();
         next_lists.send(answer).unwrap();
-        cluster.follow_on(next, FollowConfig { fixed: Fixed::new(listed(&[third])), ..FollowConfig::default() });
+        cluster.follow_on(next, FollowConfig::default().fixed(Fixed::new(listed(&[third]))));
         assert_eq!(addresses(&cluster), [first, second, third].map(|server| server.address));
         cluster.until_listed().await;
     }

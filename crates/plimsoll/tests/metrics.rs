@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
-use plimsoll::client::{Client, Cluster, ClusterConfig};
+use plimsoll::client::{Client, Cluster};
 use plimsoll::metrics::Metrics;
 use plimsoll::metrics::prometheus_client::encoding::text::encode;
 use plimsoll::metrics::prometheus_client::registry::Registry;
@@ -44,7 +44,8 @@ async fn answered(client: &Client<Empty<Bytes>>) -> StatusCode {
 async fn cluster_has_the_metrics_of_its_requests_and_backends() {
     let well = Server::start(Speaks::Http1, |_| text("ok")).await;
     let ill = Server::start(Speaks::Http1, |_| status(500)).await;
-    let config = ClusterConfig { throttle: ThrottlePolicy::Off, ..plain_config() };
+    let mut config = plain_config();
+    config.throttle = ThrottlePolicy::Off;
     let cluster = Cluster::builder("search").configure(|settings| *settings = config);
     let cluster = cluster.endpoints([well.address, ill.address]).spawn().unwrap();
     let client = Client::new(&cluster);

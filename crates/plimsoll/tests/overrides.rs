@@ -144,7 +144,7 @@ async fn weight_by_hand_changes_in_place_and_the_source_has_it_back() {
 #[tokio::test]
 async fn put_of_a_listed_backend_keeps_its_authority_and_state() {
     let server = Server::plain().await;
-    let listed = Endpoint { authority: Some("web.example:80".parse().unwrap()), ..Endpoint::new(server.address) };
+    let listed = Endpoint::new(server.address).authority("web.example:80".parse().unwrap());
     let cluster = running(plain_config(), &[&server]).await;
     cluster.follow(Fixed::new([listed.clone()]));
     let id = view_of(&cluster, server.address).snapshot.id;
@@ -206,7 +206,7 @@ async fn overrides_outlive_lists_and_sources() {
     cluster.override_backend(port(9), put(port(9).into()), None).unwrap();
     assert_eq!(addresses(&cluster), [port(2), port(9)]);
     let (lists, source) = fake();
-    cluster.follow_with(source, FollowConfig { fixed: Fixed::new([port(5)]), ..FollowConfig::default() });
+    cluster.follow_with(source, FollowConfig::default().fixed(Fixed::new([port(5)])));
     assert_eq!(addresses(&cluster), [2, 5, 9].map(port), "before its first list");
     assert_eq!(cluster.known(), 3);
     lists.send(Ok([1, 2, 3, 4].map(|at| port(at).into()).to_vec())).unwrap();

@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 fn config(interval: Duration) -> ClusterConfig {
     let mut config = plain_config();
     config.requests.protocol = Protocol::Http2;
-    config.pool.ping = Some(Ping { interval, timeout: INTERVAL });
+    config.pool.ping = Some(Ping::every(interval).timeout(INTERVAL));
     config.retry.budget = BudgetConfig { share: Ratio::ONE, floor: 1_000 };
     config
 }
@@ -78,7 +78,7 @@ async fn slow_response_on_a_connection_with_pongs_is_waited_for() {
     .await;
     let mut config = config(INTERVAL);
     // A pong may be late on a busy machine.
-    config.pool.ping = Some(Ping { interval: INTERVAL, timeout: Duration::from_secs(10) });
+    config.pool.ping = Some(Ping::every(INTERVAL).timeout(Duration::from_secs(10)));
     let cluster = healthy(Cluster::new("test", config, [slow.address])).await;
     let response = Client::new(&cluster).send(get("/")).await.unwrap();
     assert_eq!((response.status(), slow.requests()), (StatusCode::OK, 1));

@@ -15,8 +15,8 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use plimsoll::client::{Check, Client, Cluster, ClusterConfig, ProbeConfig};
-use plimsoll::probe::{Keyring, ProbeKeys, QueryLimits, Responder, ResponderSettings, hand_out_keys, read_keys};
-use plimsoll::server::{DrainConfig, Lifecycle, ServeConfig, ServerLayer, serve};
+use plimsoll::probe::{Keyring, ProbeKeys, Responder, ResponderSettings, hand_out_keys, read_keys};
+use plimsoll::server::{Lifecycle, ServeConfig, ServerLayer, serve};
 use plimsoll_core::health::State;
 use plimsoll_core::probe::SilenceCause;
 use plimsoll_wire::headers::X_PLIMSOLL_PROBE_KEY;
@@ -46,10 +46,12 @@ impl Server {
         lifecycle.ready();
         let milliseconds = Duration::from_millis;
         let mut config = ServeConfig::default();
-        config.drain = DrainConfig { quiet: milliseconds(20), announce: milliseconds(2000), drain: milliseconds(5000) };
+        config.drain.quiet = milliseconds(20);
+        config.drain.announce = milliseconds(2000);
+        config.drain.drain = milliseconds(5000);
         let layer = ServerLayer::builder(lifecycle.clone()).admission(None).readiness_path("/readyz").build();
         let responder = keyring.map(|keyring| {
-            let settings = ResponderSettings { ports: vec![address.port()], keyring, limits: QueryLimits::default() };
+            let settings = ResponderSettings::new([address.port()], keyring);
             layer.answer_probes(vec![UdpSocket::bind(address).unwrap()], settings).unwrap()
         });
         let connections = Arc::new(AtomicUsize::new(0));
@@ -93,8 +95,10 @@ fn own_address() -> IpAddr {
 
 /// A cluster without keys, whose checks bring them.
 fn checked_cluster(address: SocketAddr, check: Check) -> Cluster {
-    let probes = Some(ProbeConfig { interval: Duration::from_secs(1), keys: None });
-    let cluster = Cluster::new("test", ClusterConfig { check, probes, ..config(None) }, [address]);
+    let mut settings = config(None);
+    settings.check = check;
+    settings.probes = Some(ProbeConfig::default().interval(Duration::from_secs(1)));
+    let cluster = Cluster::new("test", settings, [address]);
     tokio::spawn(cluster.run());
     cluster
 }
@@ -108,11 +112,11 @@ fn silent(cluster: &Cluster) -> usize {
 }
 
 fn config(keys: Option<ProbeKeys>) -> ClusterConfig {
-    let mut config = ClusterConfig {
-        check: Check::Http { path: "/".parse().unwrap(), host: None },
-        probes: Some(ProbeConfig { keys, ..ProbeConfig::default() }),
-        ..ClusterConfig::default()
-    };
+    let mut config = ClusterConfig::default();
+    config.check = Check::Http { path: "/".parse().unwrap(), host: None };
+    let mut probes = ProbeConfig::default();
+    probes.keys = keys;
+    config.probes = Some(probes);
     config.balancer.checks.interval = Duration::from_millis(50);
     config.pool.inactive_after = INACTIVE_AFTER;
     config
@@ -198,7 +202,9 @@ async fn without_keys_only_loopback_is_probed() {
     assert_eq!(census.unknown, 1);
     cluster.set_config(config(Some(ProbeKeys::read("1 000102030405060708090a0b0c0d0e0f").unwrap())));
     assert_eq!(cluster.probes().unwrap().census.unknown, 2);
-    cluster.set_config(ClusterConfig { probes: None, ..config(None) });
+    let mut settings = config(None);
+    settings.probes = None;
+    cluster.set_config(settings);
     assert_eq!(cluster.probes(), None);
 }
 
@@ -209,7 +215,9 @@ async fn datagrams_of_strangers_and_false_answers_change_nothing() {
     let backend = UdpSocket::bind(address).unwrap();
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     let cluster = cluster(address, None);
-    cluster.set_config(ClusterConfig { check: Check::Tcp, ..config(None) });
+    let mut settings = config(None);
+    settings.check = Check::Tcp;
+    cluster.set_config(settings);
     until(|| state_of(&cluster, address) == State::Healthy).await;
     let (mut answer, client) = lame_duck_answer(&backend).await;
     stranger.send_to(&answer, client).unwrap();
@@ -250,8 +258,10 @@ async fn check_brings_the_key_of_its_backend() {
     for check in [readiness(), Check::Grpc { service: String::new() }] {
         let servers = [Server::with_handed_keys().await, Server::with_handed_keys().await];
         let probes = Some(ProbeConfig::default());
-        let config = ClusterConfig { check: check.clone(), probes, ..config(None) };
-        let cluster = Cluster::new("test", config, servers.each_ref().map(|server| server.address));
+        let mut settings = config(None);
+        settings.check = check.clone();
+        settings.probes = probes;
+        let cluster = Cluster::new("test", settings, servers.each_ref().map(|server| server.address));
         tokio::spawn(cluster.run());
         until(|| cluster.probes().unwrap().census.inactive == 2).await;
         // Without a lease there is no notice.
@@ -300,11 +310,12 @@ async fn process_in_place_of_a_lame_duck_is_found_by_a_check() {
 #[tokio::test]
 async fn closed_port_is_queried_again_with_a_new_key() {
     let server = Server::with_handed_keys().await;
-    let mut config = ClusterConfig { check: readiness(), ..config(None) };
+    let mut settings = config(None);
+    settings.check = readiness();
     // Requests would keep it active.
-    config.pool.inactive_after = Duration::from_secs(3600);
-    config.probes = Some(ProbeConfig { interval: Duration::from_secs(1), keys: None });
-    let cluster = Cluster::new("test", config, [server.address]);
+    settings.pool.inactive_after = Duration::from_secs(3600);
+    settings.probes = Some(ProbeConfig::default().interval(Duration::from_secs(1)));
+    let cluster = Cluster::new("test", settings, [server.address]);
     tokio::spawn(cluster.run());
     until(|| cluster.probes().unwrap().census.works == 1).await;
     let Server { address, task, responder, .. } = server;

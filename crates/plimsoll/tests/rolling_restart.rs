@@ -75,7 +75,10 @@ impl Process {
         let lifecycle = Lifecycle::new();
         lifecycle.ready();
         let milliseconds = Duration::from_millis;
-        let drain = DrainConfig { quiet: milliseconds(20), announce: milliseconds(40), drain: milliseconds(5000) };
+        let mut drain = DrainConfig::default();
+        drain.quiet = milliseconds(20);
+        drain.announce = milliseconds(40);
+        drain.drain = milliseconds(5000);
         let mut config = ServeConfig::default();
         config.drain = drain;
         let echo = tower::service_fn(|request: Request<Incoming>| async {

@@ -19,7 +19,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use plimsoll::server::{DrainConfig, DrainEnd, Lifecycle, Phase, ServeConfig, ServerLayer, serve};
+use plimsoll::server::{DrainEnd, Lifecycle, Phase, ServeConfig, ServerLayer, serve};
 use plimsoll_core::LoadReport;
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus, WATCH_PATH};
@@ -235,7 +235,9 @@ async fn response_that_was_handed_over_is_sent_to_its_end() {
 async fn response_that_nobody_takes_is_cut_when_the_time_is_up_or_at_a_word() {
     let brief = |announce| {
         let time = Duration::from_millis(400);
-        ServeConfig::default_with(DrainConfig { drain: time, ..drain(announce).drain })
+        let mut config = drain(announce);
+        config.drain.drain = time;
+        config
     };
     let (overdue, cut_short) = (DrainEnd::Overdue { unfinished: 1 }, DrainEnd::CutShort { unfinished: 1 });
     let long = Duration::from_secs(60);
@@ -284,8 +286,8 @@ async fn clients_that_are_gone_without_a_word_hold_up_nothing() {
 
 #[tokio::test]
 async fn time_up_and_end_now_cut_what_is_in_flight() {
-    let overdue =
-        ServeConfig::default_with(DrainConfig { drain: Duration::from_millis(50), ..drain(Duration::ZERO).drain });
+    let mut overdue = drain(Duration::ZERO);
+    overdue.drain.drain = Duration::from_millis(50);
     for (config, expected) in
         [(overdue, DrainEnd::Overdue { unfinished: 1 }), (drain(Duration::ZERO), DrainEnd::CutShort { unfinished: 1 })]
     {
@@ -396,19 +398,11 @@ struct Server {
 
 fn drain(announce: Duration) -> ServeConfig {
     let quiet = Duration::from_millis(20);
-    ServeConfig::default_with(DrainConfig { quiet, announce, drain: Duration::from_secs(60) })
-}
-
-trait DefaultWith {
-    fn default_with(drain: DrainConfig) -> Self;
-}
-
-impl DefaultWith for ServeConfig {
-    fn default_with(drain: DrainConfig) -> Self {
-        let mut config = Self::default();
-        config.drain = drain;
-        config
-    }
+    let mut config = ServeConfig::default();
+    config.drain.quiet = quiet;
+    config.drain.announce = announce;
+    config.drain.drain = Duration::from_secs(60);
+    config
 }
 
 impl Server {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use plimsoll::client::{Check, Client, ClusterConfig, Error};
+use plimsoll::client::{Check, Client, Error};
 use plimsoll::discover::Fixed;
 use plimsoll_core::Event;
 use plimsoll_core::health::State;
@@ -20,7 +20,8 @@ use support::*;
 #[tokio::test]
 async fn backends_stay_as_they_are_while_this_process_has_no_descriptors() {
     let server = Server::plain().await;
-    let mut config = ClusterConfig { check: Check::Tcp, ..plain_config() };
+    let mut config = plain_config();
+    config.check = Check::Tcp;
     config.pool.min_connections = 0;
     let (known, added) = (server.address, Server::plain().await);
     let cluster = running(config, &[&server]).await;

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll::client::{Client, Cluster, ClusterConfig, Coordination, SubsetChoice};
+use plimsoll::client::{Client, Cluster, Coordination, SubsetChoice};
 use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::Weight;
 use plimsoll_core::health::State;
@@ -42,7 +42,8 @@ async fn only_the_subset_is_connected_to_and_clients_share_the_backends_out() {
     let all: Vec<&Server> = servers.iter().collect();
     let mut met = BTreeSet::new();
     for index in 0..3 {
-        let config = ClusterConfig { subset: choice(Algorithm::Deterministic, 2, index), ..plain_config() };
+        let mut config = plain_config();
+        config.subset = choice(Algorithm::Deterministic, 2, index);
         let cluster = running(config, &all).await;
         assert_eq!((cluster.backends().len(), cluster.known()), (2, 6));
         let client = Plain::new(&cluster);
@@ -59,7 +60,8 @@ async fn only_the_subset_is_connected_to_and_clients_share_the_backends_out() {
 async fn a_dead_member_is_replaced_and_given_back_when_it_returns() {
     let mut servers = servers(4).await;
     let all: Vec<&Server> = servers.iter().collect();
-    let mut config = ClusterConfig { subset: choice(Algorithm::Rendezvous, 2, 7), ..plain_config() };
+    let mut config = plain_config();
+    config.subset = choice(Algorithm::Rendezvous, 2, 7);
     // A connection opened in advance finds that the dead one refuses.
     config.pool.min_connections = 1;
     let cluster = running(config, &all).await;
@@ -94,7 +96,8 @@ async fn zones_are_the_same_zones_whichever_is_met_first() {
     let endpoints = in_zones();
     let turned: Vec<Endpoint> = endpoints.iter().rev().cloned().collect();
     for index in 0..50 {
-        let config = ClusterConfig { subset: choice(Algorithm::Rendezvous, 4, index), ..plain_config() };
+        let mut config = plain_config();
+        config.subset = choice(Algorithm::Rendezvous, 4, index);
         let cluster = Cluster::new("test", config, endpoints.clone());
         let before = members(&cluster);
         cluster.follow(Fixed::new(turned.clone()));
@@ -124,11 +127,12 @@ fn weights_of_one_size_and_authorities_leave_the_subset_alone() {
     let endpoints = in_zones();
     let change = |(at, endpoint): (usize, &Endpoint)| {
         let endpoint = endpoint.clone().weight(Weight::new(1.0 + 0.4 * (at % 2) as f64).unwrap());
-        Endpoint { authority: Some(format!("backend-{at}.example").parse().unwrap()), ..endpoint }
+        endpoint.authority(format!("backend-{at}.example").parse().unwrap())
     };
     for algorithm in algorithms() {
         for index in 0..20 {
-            let config = ClusterConfig { subset: choice(algorithm, 4, index), ..plain_config() };
+            let mut config = plain_config();
+            config.subset = choice(algorithm, 4, index);
             let cluster = Cluster::new("test", config, endpoints.clone());
             let ids = || cluster.backends().iter().map(|view| view.snapshot.id).collect::<Vec<_>>();
             let before = (members(&cluster), ids());
@@ -150,7 +154,8 @@ fn changed_size_or_zone_moves_at_most_one_of_a_rendezvous_subset() {
         elsewhere[at].zone = Some("d".into());
         for changed in [heavier, elsewhere] {
             for index in 0..50 {
-                let config = ClusterConfig { subset: choice(Algorithm::Rendezvous, 4, index), ..plain_config() };
+                let mut config = plain_config();
+                config.subset = choice(Algorithm::Rendezvous, 4, index);
                 let cluster = Cluster::new("test", config, endpoints.clone());
                 let before = members(&cluster);
                 cluster.follow(Fixed::new(changed.clone()));
@@ -165,7 +170,8 @@ fn changed_size_or_zone_moves_at_most_one_of_a_rendezvous_subset() {
 async fn a_backend_that_is_drained_while_outside_the_subset_stays_so_when_it_comes_in() {
     let servers = servers(3).await;
     let all: Vec<&Server> = servers.iter().collect();
-    let config = ClusterConfig { subset: choice(Algorithm::Rendezvous, 1, 0), ..plain_config() };
+    let mut config = plain_config();
+    config.subset = choice(Algorithm::Rendezvous, 1, 0);
     let cluster = running(config, &all).await;
     let first = *members(&cluster).first().unwrap();
     for server in servers.iter().filter(|server| server.address != first) {
@@ -189,7 +195,8 @@ async fn a_subset_is_spread_over_zones_and_follows_the_configuration() {
     let addresses: Vec<SocketAddr> = (1..=9).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
     let zone = |at: usize| ["a", "b", "c"][at / 3];
     let endpoints = addresses.iter().enumerate().map(|(at, address)| Endpoint::new(*address).zone(zone(at)));
-    let config = ClusterConfig { subset: choice(Algorithm::Random, 3, 0), ..plain_config() };
+    let mut config = plain_config();
+    config.subset = choice(Algorithm::Random, 3, 0);
     let cluster = Cluster::new("test", config.clone(), endpoints);
     let zones = |cluster: &Cluster| {
         let zone = |address: &SocketAddr| zone(usize::from(address.port()) - 1);
@@ -197,9 +204,13 @@ async fn a_subset_is_spread_over_zones_and_follows_the_configuration() {
     };
     assert_eq!(zones(&cluster), BTreeSet::from(["a", "b", "c"]));
     let three = members(&cluster);
-    cluster.set_config(ClusterConfig { subset: choice(Algorithm::Random, 6, 0), ..config.clone() });
+    let mut settings = config.clone();
+    settings.subset = choice(Algorithm::Random, 6, 0);
+    cluster.set_config(settings);
     assert_eq!(members(&cluster).len(), 6);
-    cluster.set_config(ClusterConfig { subset: None, ..config.clone() });
+    let mut settings = config.clone();
+    settings.subset = None;
+    cluster.set_config(settings);
     assert_eq!(members(&cluster).len(), 9);
     cluster.set_config(config);
     assert_eq!(members(&cluster), three);
@@ -213,7 +224,9 @@ async fn coordinator_moves_members_and_its_last_word_stays() {
     let config = |algorithm| {
         let config = SubsetConfig { algorithm, size: NonZeroU32::new(2).unwrap(), seed: 0 };
         let choice = SubsetChoice::coordinated(config, Who { id: 5, index: None });
-        ClusterConfig { subset: Some(choice), ..plain_config() }
+        let mut config = plain_config();
+        config.subset = Some(choice);
+        config
     };
     let cluster = running(config(Algorithm::Ledger), &all).await;
     assert_eq!(members(&cluster).len(), 2, "it does not wait for a coordinator");
@@ -259,7 +272,9 @@ async fn own_number_wins_over_that_of_the_coordinator() {
     let config = |index| {
         let config = SubsetConfig { algorithm: Algorithm::Deterministic, size: NonZeroU32::new(2).unwrap(), seed: 0 };
         let choice = SubsetChoice::coordinated(config, Who { id: 5, index });
-        ClusterConfig { subset: Some(choice), ..plain_config() }
+        let mut config = plain_config();
+        config.subset = Some(choice);
+        config
     };
     let cluster = running(config(Some(0)), &all).await;
     let own = members(&cluster);
@@ -293,7 +308,8 @@ async fn nobody_else_moves_when_the_backend_of_an_ordinal_is_replaced() {
     let mut replaced = with_vacancy.clone();
     replaced.push(numbered(last, 3));
     for index in 0..8 {
-        let config = ClusterConfig { subset: choice(Algorithm::Rocksteadier, 2, index), ..plain_config() };
+        let mut config = plain_config();
+        config.subset = choice(Algorithm::Rocksteadier, 2, index);
         let cluster = Cluster::new("test", config, list.clone());
         let before = members(&cluster);
         cluster.follow(Fixed::new(with_vacancy.clone()));

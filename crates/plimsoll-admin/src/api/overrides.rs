@@ -137,13 +137,11 @@ pub(super) async fn put(
     if let Some(locality) = &locality {
         known_locality(&cluster, locality)?;
     }
-    let endpoint = Endpoint {
-        weight: weight.map(in_range).transpose()?.unwrap_or(Weight::ONE),
-        zone: zone.map(Into::into),
-        locality: locality.map(Into::into),
-        speed: speed.map(known_speed).transpose()?,
-        ..Endpoint::new(backend)
-    };
+    let mut endpoint = Endpoint::new(backend);
+    endpoint.weight = weight.map(in_range).transpose()?.unwrap_or(Weight::ONE);
+    endpoint.zone = zone.map(Into::into);
+    endpoint.locality = locality.map(Into::into);
+    endpoint.speed = speed.map(known_speed).transpose()?;
     let order = BackendOrder { cluster: place.0, backend, command: OverrideCommand::Put(endpoint), lasts, caller };
     obey(fleet, form, order).await
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use parking_lot::RwLock;
-use plimsoll::probe::{Keyring, QueryLimits, Responder, ResponderSettings, ServerState, Subject};
+use plimsoll::probe::{Keyring, Responder, ResponderSettings, ServerState, Subject};
 use plimsoll_core::LoadReport;
 
 use crate::exit::{Outcome, Problem, Verdict};
@@ -103,8 +103,8 @@ impl Answers {
             })
         });
         let sockets = sockets.collect::<anyhow::Result<Vec<_>>>()?;
-        let ports = args.addresses.iter().map(SocketAddr::port).collect();
-        let settings = ResponderSettings { ports, keyring, limits: QueryLimits::default() };
+        let ports = args.addresses.iter().map(SocketAddr::port);
+        let settings = ResponderSettings::new(ports, keyring);
         let process = ProcessState::new();
         let facts = Facts(Arc::new(RwLock::new((process.get(), None))));
         let responder = Responder::start(sockets, settings, facts.clone()).context("cannot answer probes")?;

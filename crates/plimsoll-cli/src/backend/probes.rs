@@ -5,7 +5,7 @@
 use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::Context as _;
-use plimsoll::probe::{Keyring, QueryLimits, Responder, ResponderSettings, hand_out_keys};
+use plimsoll::probe::{Keyring, Responder, ResponderSettings, hand_out_keys};
 use plimsoll::server::ServerLayer;
 
 use crate::exit::Problem;
@@ -23,7 +23,7 @@ pub(super) fn bind(keys: &probe_keys::Args, listen: SocketAddr) -> Result<Option
         Some(keyring) => keyring,
         None => hand_out_keys(Keyring::default()).context("cannot make keys of probes")?,
     };
-    let settings = ResponderSettings { ports: vec![listen.port()], keyring, limits: QueryLimits::default() };
+    let settings = ResponderSettings::new([listen.port()], keyring);
     match UdpSocket::bind(listen).with_context(|| format!("cannot answer probes at UDP {listen}")) {
         Ok(socket) => Ok(Some(Bound { socket, settings })),
         Err(error) if keys.is_given() => Err(error.into()),

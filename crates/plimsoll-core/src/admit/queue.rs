@@ -25,6 +25,7 @@ use crate::{Criticality, Timestamp};
 
 /// The limit on requests in progress, and the limits of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueueConfig {
     /// Largest number of requests in progress; at least 1.
     pub slots: usize,

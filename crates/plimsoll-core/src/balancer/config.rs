@@ -12,7 +12,16 @@ use crate::pick::{HashConfig, PolicyKind, PrequalConfig, WeightedConfig};
 pub const DEFAULT_MAX_ACTIVE_REQUESTS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 
 /// The settings of a [`Balancer`](crate::Balancer); the defaults are right for most clusters.
+///
+/// ```
+/// use plimsoll_core::BalancerConfig;
+/// use plimsoll_core::pick::PolicyKind;
+///
+/// let mut config = BalancerConfig::new(PolicyKind::Weighted);
+/// config.outlier.consecutive_failures = None;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BalancerConfig {
     /// The policy that picks backends.
     pub policy: PolicyKind,
@@ -34,6 +43,14 @@ pub struct BalancerConfig {
     pub hash: HashConfig,
     /// Waits between connection attempts to a refusing backend.
     pub backoff: BackoffConfig,
+}
+
+impl BalancerConfig {
+    /// The default settings, with this policy.
+    #[must_use]
+    pub fn new(policy: PolicyKind) -> Self {
+        Self { policy, ..Self::default() }
+    }
 }
 
 impl Default for BalancerConfig {

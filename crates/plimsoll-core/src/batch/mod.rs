@@ -38,6 +38,7 @@ use crate::{Criticality, Random, Timestamp, decay, rng};
 
 /// The limits on batch requests at backends and in the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BatchConfig {
     /// Largest number of requests at backends.
     pub max_active: NonZeroU32,

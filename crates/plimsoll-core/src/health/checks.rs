@@ -24,6 +24,7 @@ const JITTER: f64 = 0.1;
 
 /// The schedule of checks, and the numbers in a row that change a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckConfig {
     /// Whether healthy backends are checked. If not, a backend that accepts a connection counts as
     /// healthy, and only one that refuses is checked.

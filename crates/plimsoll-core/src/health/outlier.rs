@@ -23,6 +23,7 @@ use crate::{Ratio, Timestamp};
 
 /// The settings of outlier detection.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct OutlierConfig {
     /// Failures in a row that eject; `None` turns the rule off.
     pub consecutive_failures: Option<NonZeroU32>,

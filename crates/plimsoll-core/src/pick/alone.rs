@@ -107,7 +107,9 @@ impl WeightedPicker {
 /// use plimsoll_core::{LoadReport, Timestamp};
 ///
 /// let mut rng = rand_pcg::Pcg64Mcg::new(1);
-/// let mut picker = ReportPicker::new(2, WeightedConfig { blackout: Duration::ZERO, ..Default::default() });
+/// let mut config = WeightedConfig::default();
+/// config.blackout = Duration::ZERO;
+/// let mut picker = ReportPicker::new(2, config);
 /// let now = Timestamp::ZERO;
 /// for (index, cpu_utilization) in [(0, 0.2), (1, 0.6)] {
 ///     let report = LoadReport { cpu_utilization, qps: 100.0, ..Default::default() };

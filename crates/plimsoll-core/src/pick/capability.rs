@@ -27,6 +27,7 @@ use crate::{LoadReport, Timestamp, decay};
 
 /// Weights from load reports: the settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct WeightedConfig {
     /// Time after a backend's first report during which its reports are collected but do not count.
     pub blackout: Duration,

@@ -8,6 +8,7 @@ use crate::{Operation, Random, Timestamp};
 
 /// Settings for the retries of a cluster's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RetryConfig {
     /// Attempts of one request, the first included.
     pub max_attempts: MaxAttempts,
@@ -28,16 +29,22 @@ impl RetryConfig {
     /// The shortest time that `Retry-After` can name. For a longer one the caller is the better
     /// place to wait: it may ask elsewhere, and holds nobody's memory but its own.
     pub const DEFAULT_PUSHBACK_MAX: Duration = Duration::from_secs(1);
-}
+    /// One attempt, so no retries.
+    pub const OFF: Self = Self::of(MaxAttempts::ONE);
 
-impl Default for RetryConfig {
-    fn default() -> Self {
+    const fn of(max_attempts: MaxAttempts) -> Self {
         Self {
-            max_attempts: MaxAttempts::DEFAULT,
+            max_attempts,
             backoff_base: Self::DEFAULT_BACKOFF_BASE,
             backoff_max: Self::DEFAULT_BACKOFF_MAX,
             pushback_max: Self::DEFAULT_PUSHBACK_MAX,
         }
+    }
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        Self::of(MaxAttempts::DEFAULT)
     }
 }
 

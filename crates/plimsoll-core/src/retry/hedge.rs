@@ -23,6 +23,7 @@ use crate::{Operation, Ratio, Timestamp};
 
 /// Settings for the delay of a hedge.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct HedgeConfig {
     /// Share of requests whose latency is below the delay.
     pub quantile: Ratio,
@@ -36,6 +37,20 @@ impl HedgeConfig {
     /// Below a few milliseconds the scheduler is the slow part, and a hedge costs more than it
     /// gains.
     pub const DEFAULT_AT_LEAST: Duration = Duration::from_millis(5);
+
+    /// The same with another quantile.
+    #[must_use]
+    pub fn quantile(mut self, quantile: Ratio) -> Self {
+        self.quantile = quantile;
+        self
+    }
+
+    /// The same with another smallest delay.
+    #[must_use]
+    pub fn at_least(mut self, delay: Duration) -> Self {
+        self.at_least = delay;
+        self
+    }
 }
 
 impl Default for HedgeConfig {
@@ -224,7 +239,7 @@ mod tests {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(20)));
         let before = hedge.delay();
-        hedge.set_config(HedgeConfig { quantile: Ratio::from_percent(50), ..HedgeConfig::default() });
+        hedge.set_config(HedgeConfig::default().quantile(Ratio::from_percent(50)));
         assert_eq!(hedge.delay(), before);
         assert!(before.is_some());
     }
@@ -279,7 +294,7 @@ mod tests {
     fn delay_moves_to_another_quantile_when_that_is_set() {
         let mut hedge = Hedge::new(HedgeConfig::default());
         let mut settle = |percent| {
-            hedge.set_config(HedgeConfig { quantile: Ratio::from_percent(percent), ..HedgeConfig::default() });
+            hedge.set_config(HedgeConfig::default().quantile(Ratio::from_percent(percent)));
             (0..1_000).for_each(|n| hedge.on_latency(Duration::from_millis(n * 37 % 100 + 1)));
             hedge.delay().map(|delay| delay.as_millis()).unwrap_or_default()
         };

@@ -125,9 +125,10 @@ impl Question for Host {
         if addresses.len() > MAX_ADDRESSES {
             return Err(Failure::TooMany);
         }
-        let endpoint = |address| Endpoint {
-            authority: self.authority.clone(),
-            ..Endpoint::new(SocketAddr::new(address, self.port))
+        let endpoint = |address| {
+            let mut endpoint = Endpoint::new(SocketAddr::new(address, self.port));
+            endpoint.authority = self.authority.clone();
+            endpoint
         };
         Ok(Found { endpoints: addresses.into_iter().map(endpoint).collect(), ttl: Some(ttl) })
     }

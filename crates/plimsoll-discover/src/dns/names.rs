@@ -177,7 +177,7 @@ impl Entry {
     }
 
     fn backends(&self) -> impl Iterator<Item = Endpoint> {
-        self.addresses().into_iter().map(|address| Endpoint { address, ..self.named.properties.clone() })
+        self.addresses().into_iter().map(|address| self.named.properties.clone().at(address))
     }
 }
 

@@ -203,11 +203,9 @@ fn weighted(group: &[SRV], targets: &[Result<Addresses, Failure>]) -> Vec<Endpoi
     }
     let endpoint = |(address, (weight, record)): (SocketAddr, (f64, &SRV))| {
         let target = record.target.to_ascii();
-        Endpoint {
-            authority: format!("{}:{}", target.trim_end_matches('.'), record.port).parse().ok(),
-            weight: Weight::new(weight.clamp(min, max)).unwrap_or_default(),
-            ..Endpoint::new(address)
-        }
+        let mut endpoint = Endpoint::new(address);
+        endpoint.authority = format!("{}:{}", target.trim_end_matches('.'), record.port).parse().ok();
+        endpoint.weight(Weight::new(weight.clamp(min, max)).unwrap_or_default())
     };
     found.into_iter().map(endpoint).collect()
 }

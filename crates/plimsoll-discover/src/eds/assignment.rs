@@ -221,10 +221,10 @@ mod tests {
         let found = list(vec![first, locality("", &[A])]);
         let expected = [
             Endpoint::new(A.parse::<SocketAddr>().unwrap()),
-            Endpoint {
-                authority: Some("b.internal".parse().unwrap()),
-                ..Endpoint::new(B.parse::<SocketAddr>().unwrap()).zone("b").locality("east")
-            },
+            Endpoint::new(B.parse::<SocketAddr>().unwrap())
+                .zone("b")
+                .locality("east")
+                .authority("b.internal".parse().unwrap()),
             Endpoint::new("[::1]:80".parse::<SocketAddr>().unwrap()).zone("b").locality("east"),
         ];
         assert_eq!(found, expected);

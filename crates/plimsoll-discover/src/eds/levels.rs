@@ -183,13 +183,14 @@ pub(super) fn endpoints(groups: &[Group], entries: &[Entry], from: LocalityFrom)
     let heaviest = entries.iter().map(weight).fold(1.0, f64::max);
     let (min, max) = (*Weight::RANGE.start(), *Weight::RANGE.end());
     let scale = (max / heaviest).min(1.0);
-    let endpoint = |entry: &Entry| Endpoint {
-        weight: Weight::new((weight(entry) * scale).clamp(min, max)).unwrap_or_default(),
-        authority: entry.authority.clone(),
-        zone: groups[entry.group].zone.clone(),
-        locality: groups[entry.group].locality.clone(),
-        readiness: readiness(entry),
-        ..Endpoint::new(entry.address)
+    let endpoint = |entry: &Entry| {
+        let mut endpoint = Endpoint::new(entry.address);
+        endpoint.weight = Weight::new((weight(entry) * scale).clamp(min, max)).unwrap_or_default();
+        endpoint.authority = entry.authority.clone();
+        endpoint.zone = groups[entry.group].zone.clone();
+        endpoint.locality = groups[entry.group].locality.clone();
+        endpoint.readiness = readiness(entry);
+        endpoint
     };
     let mut endpoints: Vec<Endpoint> = entries.iter().map(endpoint).collect();
     endpoints.sort_unstable_by_key(|endpoint| endpoint.address);

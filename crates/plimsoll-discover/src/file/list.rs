@@ -139,7 +139,12 @@ pub(super) async fn parse(path: &Path, bytes: &[u8]) -> Result<List, ListError> 
         let Some(name) = name else { return Ok::<_, ListError>(vec![like]) };
         let unresolved = |error| ListError::Resolve { place: place_text(path, bytes, place), error };
         let found = resolve([&name]).await.map_err(unresolved)?.into_iter();
-        Ok(found.map(|found| Endpoint { address: found.address, authority: found.authority, ..like.clone() }).collect())
+        let like = |found: Endpoint| {
+            let mut endpoint = like.clone().at(found.address);
+            endpoint.authority = found.authority;
+            endpoint
+        };
+        Ok(found.map(like).collect())
     };
     let all = stream::iter(found).map(look_up).buffered(MAX_LOOKUPS).try_collect::<Vec<Vec<Endpoint>>>();
     let endpoints = tokio::time::timeout(LOOKUP_TIMEOUT, all).await.map_err(|_| ListError::SlowResolver)??;
@@ -184,15 +189,13 @@ fn read(entry: &Entry<'_>) -> Result<(Option<String>, Endpoint), String> {
         Speed::new(speed).ok_or_else(|| format!("{speed} is no speed of a machine: use a number from 0.01 to 100"))
     });
     let known = address.parse::<SocketAddr>().ok();
-    let endpoint = Endpoint {
-        weight,
-        zone: zone.as_deref().map(Into::into),
-        locality: locality.as_deref().map(Into::into),
-        readiness: readiness(state.as_deref())?,
-        ordinal: *ordinal,
-        speed: speed.transpose()?,
-        ..Endpoint::new(known.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))))
-    };
+    let mut endpoint = Endpoint::new(known.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))));
+    endpoint.weight = weight;
+    endpoint.zone = zone.as_deref().map(Into::into);
+    endpoint.locality = locality.as_deref().map(Into::into);
+    endpoint.readiness = readiness(state.as_deref())?;
+    endpoint.ordinal = *ordinal;
+    endpoint.speed = speed.transpose()?;
     Ok((known.is_none().then(|| address.to_string()), endpoint))
 }
 

@@ -219,7 +219,8 @@ fn merged(slices: &[(u16, &Slice)]) -> Vec<Endpoint> {
     for (port, slice) in slices {
         for endpoint in slice.endpoints.iter().filter(|endpoint| counts(slice.family, endpoint)) {
             let address = SocketAddr::new(endpoint.address, *port);
-            let new = Endpoint { zone: endpoint.zone.clone(), readiness: endpoint.readiness, ..Endpoint::new(address) };
+            let mut new = Endpoint::new(address).readiness(endpoint.readiness);
+            new.zone = endpoint.zone.clone();
             match found.entry(address) {
                 Entry::Vacant(entry) => {
                     entry.insert(new);

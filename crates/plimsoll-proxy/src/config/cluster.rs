@@ -111,32 +111,29 @@ impl Cluster {
     /// The configuration for the library's client, which calls the cluster `name` and is `identity`
     /// among its clients.
     pub(super) fn client(&self, name: &str, identity: &Identity) -> ClusterConfig {
-        ClusterConfig {
-            balancer: self.balancer,
-            check: self.health.check(),
-            check_timeout: CheckTimeout(self.health.timeout),
-            requests: RequestConfig {
-                attempt_timeout: self.retry.attempt_timeout.unwrap_or(Duration::MAX),
-                ..self.requests
-            },
-            max_active_requests_per_client: self.max_active_requests_per_client,
-            pool: PoolConfig { ping: self.ping(), ..self.pool },
-            localities: self.localities(),
-            throttle: self.throttle.policy(),
-            retry: self.retry.policy(),
-            subset: self.subset.choice(name, identity, self.is_numbered()),
-            proxy_protocol: self.proxy_protocol,
-            load_reports: self.load_reports.client(),
-            // Made of files, which are read with the configuration.
-            tls: None,
-            probes: None,
-        }
+        let mut config = ClusterConfig::default();
+        config.balancer = self.balancer;
+        config.check = self.health.check();
+        config.check_timeout = CheckTimeout(self.health.timeout);
+        config.requests = self.requests;
+        config.requests.attempt_timeout = self.retry.attempt_timeout.unwrap_or(Duration::MAX);
+        config.max_active_requests_per_client = self.max_active_requests_per_client;
+        config.pool = self.pool;
+        config.pool.ping = self.ping();
+        config.localities = self.localities();
+        config.throttle = self.throttle.policy();
+        config.retry = self.retry.policy();
+        config.subset = self.subset.choice(name, identity, self.is_numbered());
+        config.proxy_protocol = self.proxy_protocol;
+        config.load_reports = self.load_reports.client();
+        // `tls` and `probes` are made of files, which are read with the configuration.
+        config
     }
 
     /// The PINGs on its connections.
     fn ping(&self) -> Option<Ping> {
         let timeout = self.ping_timeout.unwrap_or(Ping::DEFAULT_TIMEOUT);
-        self.ping_interval.map(|interval| Ping { interval, timeout })
+        self.ping_interval.map(|interval| Ping::every(interval).timeout(timeout))
     }
 
     /// Whether each backend keeps its number: in a fixed list, or by its ordinal.

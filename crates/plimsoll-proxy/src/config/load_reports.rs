@@ -64,7 +64,10 @@ impl LoadReporting {
             Some(Requested::Off) => None,
             None => (!self.utilization.is_empty()).then_some(ReportFormat::Text),
         };
-        LoadReports { request, utilization: self.utilization.clone().into() }
+        let mut reports = LoadReports::default();
+        reports.request = request;
+        reports.utilization = self.utilization.clone().into();
+        reports
     }
 
     /// Reports metrics that are named twice or are too many. `path` is that of the table.

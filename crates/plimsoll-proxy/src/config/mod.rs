@@ -380,7 +380,10 @@ impl Config {
         let tls = self.files.clusters.get(cluster).cloned();
         let keys = self.files.cluster_probe_keys.get(cluster).cloned();
         let probes = self.raw.clusters[cluster].probes.as_ref().map(|probes| probes.client(keys));
-        ClusterConfig { tls, probes, ..self.raw.clusters[cluster].client(cluster, &self.raw.client) }
+        let mut config = self.raw.clusters[cluster].client(cluster, &self.raw.client);
+        config.tls = tls;
+        config.probes = probes;
+        config
     }
 
     /// The source of the backends of this cluster; `None` if they are those of the file.

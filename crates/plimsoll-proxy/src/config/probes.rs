@@ -35,7 +35,10 @@ table! {
 impl Probes {
     /// The setting for the library's client.
     pub(super) fn client(&self, keys: Option<ProbeKeys>) -> ProbeConfig {
-        ProbeConfig { interval: self.interval, keys }
+        let mut config = ProbeConfig::default();
+        config.interval = self.interval;
+        config.keys = keys;
+        config
     }
 
     /// The keys of the file; `None` without one, and after a problem. `path` is that of the table.

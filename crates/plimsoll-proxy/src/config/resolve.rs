@@ -209,14 +209,11 @@ fn by_name(cluster: &Cluster, names: &Names) -> Vec<Named> {
                 (known, address.to_string().parse::<Authority>().ok())
             }
         };
-        let properties = Endpoint {
-            weight: backend.weight,
-            authority,
-            zone: backend.zone.as_deref().map(Into::into),
-            locality: backend.locality.as_deref().map(Into::into),
-            speed: backend.speed,
-            ..Endpoint::new(ANY)
-        };
+        let mut properties = Endpoint::new(ANY).weight(backend.weight);
+        properties.authority = authority;
+        properties.zone = backend.zone.as_deref().map(Into::into);
+        properties.locality = backend.locality.as_deref().map(Into::into);
+        properties.speed = backend.speed;
         Named { name: address.to_string(), known, properties }
     });
     named.collect()
@@ -229,7 +226,7 @@ fn endpoints(cluster: &Cluster, names: &Names) -> Vec<Endpoint> {
         for address in known {
             // Two names of one machine would make it look like two.
             if !endpoints.iter().any(|known| known.address == address) {
-                endpoints.push(Endpoint { address, ..properties.clone() });
+                endpoints.push(properties.clone().at(address));
             }
         }
     }

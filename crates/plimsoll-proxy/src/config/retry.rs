@@ -50,17 +50,15 @@ const MAX_ATTEMPTS: Format<MaxAttempts> = Format {
 impl Retry {
     /// As the library has it.
     pub(super) fn policy(&self) -> RetryPolicy {
-        RetryPolicy {
-            attempts: RetryConfig {
-                max_attempts: self.max_attempts,
-                backoff_base: self.backoff_base,
-                backoff_max: self.backoff_max,
-                pushback_max: self.pushback_max,
-            },
-            budget: BudgetConfig { share: self.budget, floor: self.budget_floor },
-            max_body: self.max_body.and_then(|size| NonZeroUsize::new(size.bytes())),
-            hedge: self.hedge,
-        }
+        let mut policy = RetryPolicy::default();
+        policy.attempts.max_attempts = self.max_attempts;
+        policy.attempts.backoff_base = self.backoff_base;
+        policy.attempts.backoff_max = self.backoff_max;
+        policy.attempts.pushback_max = self.pushback_max;
+        policy.budget = BudgetConfig { share: self.budget, floor: self.budget_floor };
+        policy.max_body = self.max_body.and_then(|size| NonZeroUsize::new(size.bytes()));
+        policy.hedge = self.hedge;
+        policy
     }
 
     /// Reports waits that contradict each other, and hedges that cannot be.

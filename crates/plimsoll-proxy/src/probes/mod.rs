@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll::probe::{Keyring, QueryLimits, Responder, ResponderSettings, ResponderView};
+use plimsoll::probe::{Keyring, Responder, ResponderSettings, ResponderView};
 
 pub(crate) use self::service::Behind;
 use self::service::{Service, watch};
@@ -61,11 +61,7 @@ impl Answers {
         let Progress::Bound(keyring) = progress else { return };
         // The first answer has the state of now.
         self.service.look();
-        let settings = ResponderSettings {
-            ports: vec![self.address.port()],
-            keyring: std::mem::take(&mut **keyring),
-            limits: QueryLimits::default(),
-        };
+        let settings = ResponderSettings::new([self.address.port()], std::mem::take(&mut **keyring));
         let responder =
             self.socket.try_clone().and_then(|socket| Responder::start(vec![socket], settings, self.service.facts()));
         *progress = match responder {

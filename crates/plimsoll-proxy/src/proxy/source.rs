@@ -65,7 +65,10 @@ impl Source {
         let Some(Followed { origin, hold, on_empty, ordinals }) = &self.followed else {
             return cluster.follow(fixed);
         };
-        let config = FollowConfig { hold: *hold, on_empty: *on_empty, fixed, saved };
+        let mut config = FollowConfig::default().fixed(fixed);
+        config.hold = *hold;
+        config.on_empty = *on_empty;
+        config.saved = saved;
         give(origin, *ordinals, Follow { cluster, config, is_new });
     }
 }

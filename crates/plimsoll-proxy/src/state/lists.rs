@@ -166,7 +166,7 @@ pub(super) fn file_name(cluster: &str) -> String {
 
 impl From<Endpoint> for Backend {
     fn from(endpoint: Endpoint) -> Self {
-        let Endpoint { address, weight, authority, zone, locality, readiness, ordinal, speed } = endpoint;
+        let Endpoint { address, weight, authority, zone, locality, readiness, ordinal, speed, .. } = endpoint;
         Self {
             address,
             weight: weight.as_f64(),
@@ -189,20 +189,20 @@ impl Backend {
         let Self { address, weight, authority, zone, locality, state, ordinal, speed } = self;
         let authority = authority
             .map(|authority| authority.parse().map_err(|_| format!("{authority:?} is not the host of a request")));
-        Ok(Endpoint {
-            address,
-            weight: Weight::new(weight).ok_or_else(|| format!("{weight} is no weight"))?,
-            authority: authority.transpose()?,
-            zone: zone.map(Arc::from),
-            locality: locality.map(Arc::from),
-            ordinal,
-            speed: speed.map(|speed| Speed::new(speed).ok_or_else(|| format!("{speed} is no speed"))).transpose()?,
-            readiness: match state {
-                State::Ready => Readiness::Ready,
-                State::Starting => Readiness::Starting,
-                State::Draining => Readiness::Draining,
-            },
-        })
+        let speed = speed.map(|speed| Speed::new(speed).ok_or_else(|| format!("{speed} is no speed")));
+        let mut endpoint = Endpoint::new(address);
+        endpoint.weight = Weight::new(weight).ok_or_else(|| format!("{weight} is no weight"))?;
+        endpoint.authority = authority.transpose()?;
+        endpoint.zone = zone.map(Arc::from);
+        endpoint.locality = locality.map(Arc::from);
+        endpoint.ordinal = ordinal;
+        endpoint.speed = speed.transpose()?;
+        endpoint.readiness = match state {
+            State::Ready => Readiness::Ready,
+            State::Starting => Readiness::Starting,
+            State::Draining => Readiness::Draining,
+        };
+        Ok(endpoint)
     }
 }
 
@@ -215,10 +215,7 @@ mod tests {
 
     fn endpoints() -> Vec<Endpoint> {
         let address = |text: &str| text.parse::<Address>().unwrap();
-        let full = Endpoint {
-            authority: Some("web.internal:8080".parse().unwrap()),
-            ..Endpoint::new(address("10.0.0.1:8080"))
-        };
+        let full = Endpoint::new(address("10.0.0.1:8080")).authority("web.internal:8080".parse().unwrap());
         let full = full.weight(Weight::new(2.5).unwrap()).zone("a").locality("east").ordinal(7);
         let full = full.speed(Speed::new(1.5).unwrap());
         vec![

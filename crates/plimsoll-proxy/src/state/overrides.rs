@@ -226,13 +226,13 @@ impl Saved {
         let speed = speed.transpose()?;
         let until = until.map(|until| humantime::parse_rfc3339(&until).map_err(|_| format!("{until:?} is no time")));
         let change = match kind {
-            Kind::Added => OverrideChange::Added(Endpoint {
-                weight: weight.unwrap_or(Weight::ONE),
-                zone: zone.map(Arc::from),
-                locality: locality.map(Arc::from),
-                speed,
-                ..Endpoint::new(address)
-            }),
+            Kind::Added => {
+                let mut endpoint = Endpoint::new(address).weight(weight.unwrap_or(Weight::ONE));
+                endpoint.zone = zone.map(Arc::from);
+                endpoint.locality = locality.map(Arc::from);
+                endpoint.speed = speed;
+                OverrideChange::Added(endpoint)
+            }
             Kind::Removed => OverrideChange::Removed,
             Kind::Weight => OverrideChange::Weight(weight.ok_or("the weight is missing")?),
             Kind::Drained => OverrideChange::Drained,

@@ -67,7 +67,8 @@ impl Retrier {
             Retries::Budgeted { attempts, .. } => {
                 let max_attempts = u8::try_from(attempts).ok().and_then(MaxAttempts::new);
                 let max_attempts = max_attempts.expect("the plan's attempts are within their range");
-                let config = RetryConfig { max_attempts, ..RetryConfig::default() };
+                let mut config = RetryConfig::default();
+                config.max_attempts = max_attempts;
                 match config.decide(now, attempt, &mut self.budget, rng) {
                     retry::Verdict::Retry(again) => Next::Again(again),
                     retry::Verdict::GiveUp(why) => Next::GiveUp(why.caller_answer()),

@@ -162,7 +162,9 @@ impl Table for Arm {
         self.switches.extend(switches.into_iter().map(|form| form.0));
         // A switch is to another policy; whatever else the arm has set holds on.
         for switch in &mut self.switches {
-            switch.balancer = plimsoll_core::BalancerConfig { policy: switch.balancer.policy, ..self.balancer };
+            let policy = switch.balancer.policy;
+            switch.balancer = self.balancer;
+            switch.balancer.policy = policy;
         }
     }
 }

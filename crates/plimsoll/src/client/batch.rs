@@ -358,7 +358,10 @@ mod tests {
 
     fn batch(max_active: u32, max_queue: usize) -> Batch {
         let max_active = NonZeroU32::new(max_active).unwrap();
-        Batch::new(BatchConfig { max_active, max_queue, ..BatchConfig::default() })
+        let mut config = BatchConfig::default();
+        config.max_active = max_active;
+        config.max_queue = max_queue;
+        Batch::new(config)
     }
 
     async fn place(batch: &Batch) -> Result<Box<Place>, QueueFull> {

@@ -266,7 +266,7 @@ impl ClusterBuilder {
         match source {
             Some((_, follow)) => {
                 cluster.0.wait_for_first_list();
-                follow(&cluster, FollowConfig { fixed, ..FollowConfig::default() });
+                follow(&cluster, FollowConfig::default().fixed(fixed));
             }
             None => cluster.follow(fixed),
         }

@@ -1,5 +1,8 @@
 //! The settings of a cluster; each default states its reason.
 //!
+//! Settings with a place in [`ClusterConfig`] are changed there. [`Ping`] and [`ProbeConfig`] have
+//! none while they are off, so they have a constructor and setters.
+//!
 //! Every value may be changed while requests run ([`Cluster::set_config`](super::Cluster::set_config)):
 //! requests that have begun finish under the values they began with.
 
@@ -23,7 +26,29 @@ use crate::probe::ProbeKeys;
 use crate::tls::{Alpn, TlsConfig};
 
 /// The settings of a cluster and its clients.
+///
+/// Begin with the defaults, and change what differs:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use plimsoll::client::{ClusterConfig, Ping, PolicyKind};
+///
+/// let mut config = ClusterConfig::default();
+/// config.balancer.policy = PolicyKind::Prequal;
+/// config.requests.request_timeout = Duration::from_secs(2);
+/// config.pool.ping = Some(Ping::every(Duration::from_secs(30)));
+/// ```
+///
+/// Structs of settings have no literals outside of their crate, so that they can grow:
+///
+/// ```compile_fail,E0639
+/// use plimsoll::client::ClusterConfig;
+///
+/// let config = ClusterConfig { max_active_requests_per_client: None, ..ClusterConfig::default() };
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct ClusterConfig {
     /// The machine: policy, flow control, health rules. [`Check::None`] switches its active checks off,
     /// every other check switches them on.
@@ -79,6 +104,7 @@ pub struct ClusterConfig {
 /// check: queries and the backend's notices keep this client informed.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg(feature = "probes")]
+#[non_exhaustive]
 pub struct ProbeConfig {
     /// Mean time between two queries of a backend.
     pub interval: Duration,
@@ -97,8 +123,22 @@ impl ProbeConfig {
     /// Queries that fit into the time of a notice lease: two in a row may be lost.
     const QUERIES_PER_LEASE: u32 = 3;
 
+    /// The same with another mean time between two queries of a backend.
+    #[must_use]
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// The same with the keys of a fleet.
+    #[must_use]
+    pub fn keys(mut self, keys: ProbeKeys) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
     /// The keys in force.
-    pub(crate) fn keys(&self) -> ProbeKeys {
+    pub(crate) fn keys_in_force(&self) -> ProbeKeys {
         self.keys.clone().unwrap_or_else(ProbeKeys::keyless)
     }
 
@@ -274,6 +314,7 @@ pub(crate) enum Version {
 
 /// The protocol and time limits of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RequestConfig {
     /// The HTTP version.
     pub protocol: Protocol,
@@ -331,6 +372,7 @@ impl Default for RequestConfig {
 /// The retries of requests that a backend did not serve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[doc(alias = "retry budget")]
+#[non_exhaustive]
 pub struct RetryPolicy {
     /// The number and timing of attempts. With one attempt, retries are off and answers are passed
     /// on unchanged.
@@ -353,12 +395,7 @@ impl RetryPolicy {
     pub const DEFAULT_MAX_BODY: NonZeroUsize = NonZeroUsize::new(64 * 1024).expect("not zero");
     /// No retries.
     pub const OFF: Self = Self {
-        attempts: RetryConfig {
-            max_attempts: MaxAttempts::ONE,
-            backoff_base: RetryConfig::DEFAULT_BACKOFF_BASE,
-            backoff_max: RetryConfig::DEFAULT_BACKOFF_MAX,
-            pushback_max: RetryConfig::DEFAULT_PUSHBACK_MAX,
-        },
+        attempts: RetryConfig::OFF,
         budget: BudgetConfig { share: BudgetConfig::DEFAULT_SHARE, floor: BudgetConfig::DEFAULT_FLOOR },
         max_body: None,
         hedge: None,
@@ -397,6 +434,7 @@ impl Default for RetryPolicy {
 /// quiet streams alive in a middlebox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "keepalive")]
+#[non_exhaustive]
 pub struct Ping {
     /// A connection with requests is asked after this time without a frame from its peer.
     pub interval: Duration,
@@ -407,10 +445,24 @@ pub struct Ping {
 impl Ping {
     /// The default of gRPC clients: longer than a pause of a process that goes on.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(20);
+
+    /// PINGs after this time without a frame from the peer, with the default time to answer.
+    #[must_use]
+    pub fn every(interval: Duration) -> Self {
+        Self { interval, timeout: Self::DEFAULT_TIMEOUT }
+    }
+
+    /// The same with another time to answer.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
 }
 
 /// Connections kept to each backend. All counts are per client, which in the proxy is one per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolConfig {
     /// Opened at start and when a backend is added, before any request needs them. A server of one connection per worker
     /// cannot serve another client meanwhile; with HTTP/2 there is one at most, which requests share.

@@ -16,6 +16,7 @@ use plimsoll_wire::orca::{self, Malformed, UtilizationMetric};
 /// The load reports of a cluster's backends.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[doc(alias("ORCA", "backend metrics"))]
+#[non_exhaustive]
 pub struct LoadReports {
     /// The format to request with each request and HTTP check, in `endpoint-load-metrics-format`;
     /// `None`: reports come unasked.

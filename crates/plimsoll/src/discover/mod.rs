@@ -31,7 +31,9 @@ use plimsoll_core::{Speed, Weight};
 use crate::address::{Address, UNIX};
 
 /// One backend in the list of a source.
+// A new field also belongs into saved lists (`plimsoll-proxy`) and the lines of `plimsoll check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Endpoint {
     /// The address that it listens at.
     pub address: Address,
@@ -70,10 +72,24 @@ impl Endpoint {
         }
     }
 
+    /// The same at another address.
+    #[must_use]
+    pub fn at(mut self, address: impl Into<Address>) -> Self {
+        self.address = address.into();
+        self
+    }
+
     /// The same with another weight.
     #[must_use]
     pub fn weight(mut self, weight: Weight) -> Self {
         self.weight = weight;
+        self
+    }
+
+    /// The same with a host for requests that name none.
+    #[must_use]
+    pub fn authority(mut self, authority: Authority) -> Self {
+        self.authority = Some(authority);
         self
     }
 
@@ -196,6 +212,7 @@ pub trait Discover: Send {
 /// How a cluster follows a source, see
 /// [`Cluster::follow_with`](crate::client::Cluster::follow_with).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FollowConfig<F = Fixed> {
     /// How long missing backends stay after the sudden loss of more than half of them. Zero: not at
     /// all.
@@ -209,6 +226,15 @@ pub struct FollowConfig<F = Fixed> {
     /// ([`Cluster::listed`](crate::client::Cluster::listed)). It comes into force if the source fails,
     /// or does not answer for half a second.
     pub saved: Vec<Endpoint>,
+}
+
+impl<F> FollowConfig<F> {
+    /// The same beside other members, which may come from a source too.
+    #[must_use]
+    pub fn fixed<G>(self, fixed: G) -> FollowConfig<G> {
+        let Self { hold, on_empty, saved, .. } = self;
+        FollowConfig { hold, on_empty, fixed, saved }
+    }
 }
 
 impl Default for FollowConfig {

@@ -82,6 +82,7 @@ impl Phase {
 /// The time limits of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias("connection draining", "graceful shutdown"))]
+#[non_exhaustive]
 pub struct DrainConfig {
     /// The drain ends once no request was in flight for this long.
     pub quiet: Duration,

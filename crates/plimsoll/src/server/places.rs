@@ -130,7 +130,9 @@ mod tests {
     use super::*;
 
     fn places(max_waiting: usize) -> Arc<Places> {
-        Places::new(QueueConfig { max_waiting, ..QueueConfig::new(1).unwrap() }, Mode::Protect)
+        let mut config = QueueConfig::new(1).unwrap();
+        config.max_waiting = max_waiting;
+        Places::new(config, Mode::Protect)
     }
 
     fn enter(places: &Arc<Places>, deadline: Option<Duration>) -> Turn {
@@ -179,8 +181,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_may_be_without_a_limit() {
-        let places =
-            Places::new(QueueConfig { max_wait: Duration::MAX, ..QueueConfig::new(1).unwrap() }, Mode::Protect);
+        let mut config = QueueConfig::new(1).unwrap();
+        config.max_wait = Duration::MAX;
+        let places = Places::new(config, Mode::Protect);
         let first = now(enter(&places, None));
         let waits = enter(&places, None);
         tokio::time::advance(Duration::from_secs(1_000_000)).await;

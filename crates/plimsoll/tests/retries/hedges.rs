@@ -15,7 +15,7 @@ const DELAY: Duration = Duration::from_millis(100);
 
 fn hedging(protocol: Protocol) -> ClusterConfig {
     let mut config = rich();
-    config.retry.hedge = Some(HedgeConfig { at_least: DELAY, ..HedgeConfig::default() });
+    config.retry.hedge = Some(HedgeConfig::default().at_least(DELAY));
     config.requests.protocol = protocol;
     config
 }
@@ -374,7 +374,7 @@ async fn another_delay_is_followed_with_what_is_known() {
     let cluster = running(hedging(Protocol::Auto), &[&stuck, &well]).await;
     let client = warm(&cluster).await;
     let mut config = hedging(Protocol::Auto);
-    config.retry.hedge = Some(HedgeConfig { at_least: Duration::from_millis(300), ..HedgeConfig::default() });
+    config.retry.hedge = Some(HedgeConfig::default().at_least(Duration::from_millis(300)));
     cluster.set_config(config);
     let began = Instant::now();
     for _ in 0..2 {

@@ -20,10 +20,10 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll::address::Address;
-use plimsoll::client::{Cluster, ClusterConfig, RequestConfig};
+use plimsoll::client::{Cluster, ClusterConfig};
+use plimsoll_core::LoadReport;
 use plimsoll_core::health::State;
 use plimsoll_core::pick::PolicyKind;
-use plimsoll_core::{BalancerConfig, LoadReport};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -185,10 +185,11 @@ pub fn by_hand() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
 
 /// Round robin without slow start, no active checks: the backend of each request is exactly known.
 pub fn plain_config() -> ClusterConfig {
-    let mut balancer = BalancerConfig { policy: PolicyKind::RoundRobin, ..BalancerConfig::default() };
-    balancer.slow_start.window = Duration::ZERO;
-    let requests = RequestConfig { request_timeout: Duration::from_secs(20), ..RequestConfig::default() };
-    ClusterConfig { balancer, requests, ..ClusterConfig::default() }
+    let mut config = ClusterConfig::default();
+    config.balancer.policy = PolicyKind::RoundRobin;
+    config.balancer.slow_start.window = Duration::ZERO;
+    config.requests.request_timeout = Duration::from_secs(20);
+    config
 }
 
 /// A cluster with a running task and healthy backends.

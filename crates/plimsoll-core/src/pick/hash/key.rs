@@ -20,7 +20,7 @@ const KEY_SEED: u64 = 0x706c_696d_736f_6c6c;
 /// use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
 ///
 /// let (mut rng, now) = (rand_pcg::Pcg64Mcg::new(1), Timestamp::ZERO);
-/// let mut caches = Balancer::new(BalancerConfig { policy: PolicyKind::Hash, ..Default::default() });
+/// let mut caches = Balancer::new(BalancerConfig::new(PolicyKind::Hash));
 /// for address in ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"] {
 ///     let id = caches.add_as(now, Backend::key_of(address), Weight::ONE, &mut ());
 ///     caches.on_connected(now, id, &mut ());

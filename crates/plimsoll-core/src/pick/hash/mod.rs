@@ -130,6 +130,7 @@ impl LoadBound {
 
 /// The settings of the policy `hash`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HashConfig {
     /// The bound on loads; `None`: a key has the same backend at any load.
     pub bound: Option<LoadBound>,

@@ -87,6 +87,7 @@ pub enum ProbeSource {
 
 /// The settings of `prequal`; the defaults are the paper's.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct PrequalConfig {
     /// Capacity of the pool, in answers.
     pub pool: NonZeroU32,

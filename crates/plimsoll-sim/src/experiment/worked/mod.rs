@@ -118,7 +118,7 @@ impl Plan {
 fn least_loaded(active: &[u32], seed: u64) -> Vec<u32> {
     let now = Timestamp::ZERO;
     let mut rng = Streams::new(seed).stream("policy", 0);
-    let mut balancer = Balancer::new(BalancerConfig { policy: PolicyKind::LeastLoaded, ..BalancerConfig::default() });
+    let mut balancer = Balancer::new(BalancerConfig::new(PolicyKind::LeastLoaded));
     let ids: Vec<_> = active.iter().map(|_| balancer.add(now, Weight::ONE, &mut ())).collect();
     ids.iter().for_each(|id| balancer.on_connected(now, *id, &mut ()));
     let place = |id| ids.iter().position(|known| *known == id).expect("a member");

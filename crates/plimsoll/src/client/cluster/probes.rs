@@ -47,7 +47,7 @@ impl Machine {
     pub(super) fn set_probes(&mut self, now: Timestamp) {
         let config = self.config.clone();
         let probes = config.probes.as_ref();
-        self.probe_keys = probes.map_or_else(ProbeKeys::keyless, |probes| probes.keys());
+        self.probe_keys = probes.map_or_else(ProbeKeys::keyless, |probes| probes.keys_in_force());
         let prober = probes.map(|probes| probes.prober(self.identity.instance, &config.pool, &config.check));
         self.balancer.set_probes(now, prober, &mut self.rng);
     }

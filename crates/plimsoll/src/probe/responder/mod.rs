@@ -42,6 +42,7 @@ pub trait Subject: Send + Sync + 'static {
 
 /// The settings of a responder.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ResponderSettings {
     /// The TCP ports of the server.
     pub ports: Vec<u16>,
@@ -49,6 +50,14 @@ pub struct ResponderSettings {
     pub keyring: Keyring,
     /// The queries that it accepts.
     pub limits: QueryLimits,
+}
+
+impl ResponderSettings {
+    /// A responder for a server at these TCP ports, with the default limits.
+    #[must_use]
+    pub fn new(ports: impl IntoIterator<Item = u16>, keyring: Keyring) -> Self {
+        Self { ports: ports.into_iter().collect(), keyring, limits: QueryLimits::default() }
+    }
 }
 
 /// The counts of a responder since its start, and its leases now.

@@ -28,7 +28,7 @@ fn socket() -> UdpSocket {
 }
 
 fn start(keyring: Keyring, server: Server) -> Responder {
-    let settings = ResponderSettings { ports: vec![PORT], keyring, limits: QueryLimits::default() };
+    let settings = ResponderSettings::new([PORT], keyring);
     Responder::start(vec![socket()], settings, server).unwrap()
 }
 
@@ -146,7 +146,7 @@ fn datagrams_of_strangers_get_no_answer_and_are_counted() {
 #[test]
 fn keys_are_required_beyond_loopback() {
     let start = |address: &str, keyring| {
-        let settings = ResponderSettings { ports: vec![PORT], keyring, limits: QueryLimits::default() };
+        let settings = ResponderSettings::new([PORT], keyring);
         Responder::start(vec![UdpSocket::bind(address).unwrap()], settings, Server::default())
     };
     let refused = start("0.0.0.0:0", Keyring::keyless()).err().unwrap();
@@ -200,7 +200,7 @@ fn paused_responder_answers_nothing_until_it_resumes_as_the_same_process() {
 fn socket_passes_to_another_responder_without_a_lost_query() {
     let socket = socket();
     let copy = socket.try_clone().unwrap();
-    let settings = |keyring| ResponderSettings { ports: vec![PORT], keyring, limits: QueryLimits::default() };
+    let settings = |keyring| ResponderSettings::new([PORT], keyring);
     let old = Responder::start(vec![socket], settings(Keyring::keyless()), Server::default()).unwrap();
     let mut client = Client::of(&old, Keyring::keyless(), 0);
     let first = client.ask(query(1)).instance;
@@ -237,7 +237,7 @@ fn keys_are_replaced_and_leases_stay() {
 
 #[test]
 fn keyless_keyring_is_refused_later_too() {
-    let settings = ResponderSettings { ports: vec![PORT], keyring: keyed(), limits: QueryLimits::default() };
+    let settings = ResponderSettings::new([PORT], keyed());
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     let responder = Responder::start(vec![socket], settings, Server::default()).unwrap();
     assert!(responder.set_keyring(Keyring::keyless()).is_err());

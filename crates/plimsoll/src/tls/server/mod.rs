@@ -56,6 +56,7 @@ pub enum ClientAuth {
 
 /// The content of the files that a listener's TLS needs.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TlsMaterial {
     /// At least one.
     pub identities: Vec<Identity>,
@@ -63,6 +64,14 @@ pub struct TlsMaterial {
     pub client_auth: ClientAuth,
     /// The oldest version that is spoken.
     pub min_version: TlsVersion,
+}
+
+impl TlsMaterial {
+    /// These identities, without certificates of clients, for TLS 1.2 and 1.3.
+    #[must_use]
+    pub fn new(identities: Vec<Identity>) -> Self {
+        Self { identities, client_auth: ClientAuth::None, min_version: TlsVersion::V1_2 }
+    }
 }
 
 /// TLS of one listener.

@@ -32,11 +32,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn policy(policy: PolicyKind) -> Arm {
-    Arm {
-        name: policy.name().to_owned(),
-        balancer: BalancerConfig { policy, ..BalancerConfig::default() },
-        ..Arm::default()
-    }
+    Arm { name: policy.name().to_owned(), balancer: BalancerConfig::new(policy), ..Arm::default() }
 }
 
 /// One client and some backends of one core, without delay and without effective flow control.
