@@ -56,7 +56,7 @@
 //! |---|---|
 //! | `http` (default) | `Http` and `Grpc` |
 //! | `process-cpu` (default) | the CPU clock of the process, for [`ShedLayer`] |
-//! | `tower` | [`RetryBudget`] as a budget of tower's `Retry`; sources of tower's `Discover` |
+//! | `tower_0_5` | [`RetryBudget`] as a budget of tower's `Retry`; sources of tower's `Discover` |
 //!
 //! The crates below 1.0 in signatures are re-exported: their versions here are those to implement.
 #![forbid(unsafe_code)]
@@ -77,7 +77,7 @@ pub mod retry;
 pub mod shed;
 pub mod throttle;
 
-#[cfg(feature = "tower")]
+#[cfg(feature = "tower_0_5")]
 pub use tower;
 pub use {futures_core, plimsoll_core, tower_layer, tower_service};
 

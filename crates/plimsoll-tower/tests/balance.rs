@@ -341,7 +341,7 @@ async fn tasks_share_a_balancer_by_a_buffer() {
     assert_eq!(found.len(), 3, "{found:?}");
 }
 
-#[cfg(feature = "tower")]
+#[cfg(feature = "tower_0_5")]
 #[tokio::test(start_paused = true)]
 async fn source_of_tower_is_a_source() {
     use plimsoll_tower::balance::FromTower;

@@ -290,7 +290,7 @@ async fn retry_that_is_abandoned_after_it_was_sent_is_spent() {
     assert!(budget.used().as_f64() > 0.8, "it decays within seconds");
 }
 
-#[cfg(feature = "tower")]
+#[cfg(feature = "tower_0_5")]
 #[tokio::test(start_paused = true)]
 async fn budget_serves_policies_of_towers_retry() {
     use tower::retry::budget::Budget;

@@ -34,7 +34,7 @@ pub type NextChange<K, S, E> = Option<Result<Change<K, S>, E>>;
 
 /// A source of services: any stream of changes.
 ///
-/// Sources of tower's `Discover` become one by `FromTower`, with the feature `tower`.
+/// Sources of tower's `Discover` become one by `FromTower`, with the feature `tower_0_5`.
 pub trait Discover {
     /// Tells services apart.
     type Key;
@@ -83,11 +83,11 @@ impl<K, S, I: Iterator<Item = (K, S)> + Unpin> Stream for ServiceList<I> {
 }
 
 /// A source of tower's [`Discover`](tower::discover::Discover).
-#[cfg(feature = "tower")]
+#[cfg(feature = "tower_0_5")]
 #[derive(Clone, Debug)]
 pub struct FromTower<D>(pub D);
 
-#[cfg(feature = "tower")]
+#[cfg(feature = "tower_0_5")]
 impl<D: tower::discover::Discover + Unpin> Stream for FromTower<D> {
     type Item = Result<Change<D::Key, D::Service>, D::Error>;
 

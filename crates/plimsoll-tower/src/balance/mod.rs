@@ -32,7 +32,7 @@
 //!
 //! # Sources
 //!
-//! A source is a stream of [`Change`]s, a [`ServiceList`], or with the feature `tower` a source of
+//! A source is a stream of [`Change`]s, a [`ServiceList`], or with the feature `tower_0_5` a source of
 //! tower's `Discover`. As in tower, an error of the source is an error of the balancer, and ends
 //! it: a source that is to survive errors keeps them to itself.
 //!
@@ -63,7 +63,7 @@ use plimsoll_core::{BackendId, Balancer, BalancerConfig, Pick, Rejection, Timest
 use tokio::time::Sleep;
 use tower_service::Service;
 
-#[cfg(feature = "tower")]
+#[cfg(feature = "tower_0_5")]
 pub use self::discover::FromTower;
 pub use self::discover::{Change, Discover, NextChange, ServiceList};
 use self::services::{Readiness, Services, register};

@@ -174,7 +174,7 @@ where
 /// |---|---|
 /// | a [`Rejected`] of a layer below | rejected |
 /// | [`io::Error`]: refused; unreachable; timed out | no connection; no connection; timed out |
-/// | an expired timeout of tokio (or of tower, with the feature `tower`) | timed out |
+/// | an expired timeout of tokio (or of tower, with the feature `tower_0_5`) | timed out |
 /// | anything else | broken |
 ///
 /// An error of unknown kind counts as a broken connection: the request may have been served, and
@@ -185,7 +185,7 @@ pub fn error_end(error: &DynError) -> End {
         if let Some(rejected) = error.downcast_ref::<Rejected>() {
             return Some(End::Rejected(*rejected));
         }
-        #[cfg(feature = "tower")]
+        #[cfg(feature = "tower_0_5")]
         if error.is::<tower::timeout::error::Elapsed>() {
             return Some(End::TimedOut);
         }

@@ -72,7 +72,7 @@ impl RetryBudget {
 }
 
 /// Deposits are of requests, so a policy calls `deposit` once for each, when it begins.
-#[cfg(feature = "tower")]
+#[cfg(feature = "tower_0_5")]
 impl tower::retry::budget::Budget for RetryBudget {
     fn deposit(&self) {
         self.begin(Operation::UNKNOWN);

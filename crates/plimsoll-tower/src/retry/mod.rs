@@ -53,7 +53,7 @@
 //! # Clones
 //!
 //! Clones of a layer and of its services share one budget. [`RetryBudget`] can be shared by layers
-//! too, and with the feature `tower` by policies of tower's `Retry`.
+//! too, and with the feature `tower_0_5` by policies of tower's `Retry`.
 
 mod budget;
 mod copy;
