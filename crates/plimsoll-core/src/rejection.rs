@@ -483,6 +483,19 @@ impl Rejection {
         }
     }
 
+    /// The advice for the reader of an answer with this reason, which says `retry` and perhaps a time.
+    ///
+    /// A limit of the sender holds at all backends. So nothing is retried over a quota, which the
+    /// sender should notice, and over a rate limit only after the time in the answer.
+    #[must_use]
+    pub const fn advice_in_answer(self, retry: Retry, after: Option<Duration>) -> retry::Advice {
+        match (self, retry.advice(after)) {
+            (Self::RateLimit, advice @ retry::Advice::After(_)) => advice,
+            (Self::RateLimit | Self::Quota, _) => retry::Advice::Never,
+            (_, advice) => advice,
+        }
+    }
+
     /// Whether the reason is load: the sender serves other requests meanwhile.
     #[must_use]
     pub const fn is_of_load(self) -> bool {
@@ -535,6 +548,26 @@ mod tests {
                 let ShedHeader { retry, value } = rejection.header(after).expect("it is one of those");
                 assert_eq!(value, format!("reason={rejection}, retry={}", retry.name()));
             }
+        }
+    }
+
+    #[test]
+    fn limit_of_the_sender_is_retried_after_a_named_time_or_not() {
+        use retry::Advice;
+        let (second, none) = (Some(Duration::from_secs(1)), None);
+        for (reason, retry, after, expected) in [
+            (Rejection::RateLimit, Retry::After, second, Advice::After(Duration::from_secs(1))),
+            (Rejection::RateLimit, Retry::After, none, Advice::Never),
+            (Rejection::RateLimit, Retry::Elsewhere, second, Advice::Never),
+            (Rejection::RateLimit, Retry::Never, second, Advice::Never),
+            (Rejection::Quota, Retry::After, second, Advice::Never),
+            (Rejection::Quota, Retry::Elsewhere, none, Advice::Never),
+            (Rejection::Overloaded, Retry::After, second, Advice::After(Duration::from_secs(1))),
+            (Rejection::Overloaded, Retry::After, none, Advice::None),
+            (Rejection::LameDuck, Retry::Elsewhere, second, Advice::Elsewhere),
+            (Rejection::OverloadedNoRetry, Retry::Never, none, Advice::Never),
+        ] {
+            assert_eq!(reason.advice_in_answer(retry, after), expected, "{reason}, {retry:?}, {after:?}");
         }
     }
 

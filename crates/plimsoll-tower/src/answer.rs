@@ -77,6 +77,7 @@ mod tests {
     use plimsoll_core::Rejection;
     use plimsoll_core::admit::Shed;
     use plimsoll_core::rejection::Evidence;
+    use plimsoll_core::retry::Advice;
 
     use super::*;
     use crate::End;
@@ -90,7 +91,11 @@ mod tests {
                 let rejected = Rejected::from(Shed { reason, after });
                 let row = reason.row();
                 let expected = |advice| match row.evidence {
-                    _ if row.http == 429 => End::RateLimited,
+                    // Not retried over a quota, nor over a rate limit without a time.
+                    _ if row.http == 429 => match advice {
+                        Advice::After(_) if reason == Rejection::RateLimit => End::RateLimited(advice),
+                        _ => End::RateLimited(Advice::Never),
+                    },
                     Evidence::Overload => End::Overloaded(advice),
                     Evidence::Headroom => End::Throttled,
                     Evidence::TooLate => End::TooLate,

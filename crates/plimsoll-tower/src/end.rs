@@ -10,7 +10,7 @@ use crate::Rejected;
 /// | end | balancer | throttle | retry |
 /// |---|---|---|---|
 /// | [`Served`](Self::Served) | success | accepted | |
-/// | [`RateLimited`](Self::RateLimited) | rate limited | accepted | |
+/// | [`RateLimited`](Self::RateLimited) | rate limited | accepted | by its advice; without any, no |
 /// | [`Failed`](Self::Failed) | failure | accepted | no: another backend would fail, too |
 /// | [`Unavailable`](Self::Unavailable) | failure | accepted | if idempotent |
 /// | [`Overloaded`](Self::Overloaded) | overloaded | rejected | yes |
@@ -31,8 +31,9 @@ use crate::Rejected;
 pub enum End {
     /// An answer that does not blame the backend. The request may be wrong.
     Served,
-    /// An answer that names a rate limit, mostly the sender's: HTTP 429.
-    RateLimited,
+    /// An answer that names a rate limit, mostly the sender's: HTTP 429. The request was not served.
+    /// All backends share the limit, so it is retried only if the answer says when.
+    RateLimited(Advice),
     /// An error that another backend would give, too: HTTP 500.
     Failed,
     /// An error that may be the backend's own: HTTP 502. It may have served the request.
@@ -66,7 +67,7 @@ impl End {
     pub const fn outcome(self) -> Outcome {
         match self {
             Self::Served => Outcome::Success,
-            Self::RateLimited => Outcome::RateLimited,
+            Self::RateLimited(_) => Outcome::RateLimited,
             Self::Failed | Self::Unavailable(_) | Self::ConnectRefused | Self::ConnectFailed | Self::Broken => {
                 Outcome::Failure
             }
@@ -81,7 +82,8 @@ impl End {
     #[must_use]
     pub const fn failure(self) -> Option<Failure> {
         Some(match self {
-            Self::Served | Self::RateLimited | Self::Cancelled => return None,
+            Self::Served | Self::RateLimited(Advice::None | Advice::Never) | Self::Cancelled => return None,
+            Self::RateLimited(advice) => Failure::Shed(advice),
             Self::Failed => Failure::Final,
             Self::Unavailable(advice) | Self::Busy(advice) => Failure::Failed(advice),
             Self::Overloaded(advice) => Failure::Shed(advice),
@@ -98,7 +100,7 @@ impl End {
 
     /// Whether a throttle counts it as accepted in all circumstances.
     pub(crate) const fn is_accepted(self) -> bool {
-        matches!(self, Self::Served | Self::RateLimited | Self::Failed | Self::Unavailable(_) | Self::Throttled)
+        matches!(self, Self::Served | Self::RateLimited(_) | Self::Failed | Self::Unavailable(_) | Self::Throttled)
     }
 
     /// Whether a backend answered.
@@ -107,7 +109,7 @@ impl End {
         matches!(
             self,
             Self::Served
-                | Self::RateLimited
+                | Self::RateLimited(_)
                 | Self::Failed
                 | Self::Unavailable(_)
                 | Self::Overloaded(_)

@@ -82,7 +82,9 @@ async fn request_is_retried_by_its_end_and_its_repetition() {
     let unavailable = End::Unavailable(Advice::Elsewhere);
     for (end, if_unsafe, if_idempotent) in [
         (End::Served, 1, 1),
-        (End::RateLimited, 1, 1),
+        (End::RateLimited(Advice::Never), 1, 1),
+        (End::RateLimited(Advice::None), 1, 1),
+        (End::RateLimited(Advice::After(Duration::from_millis(10))), 3, 3),
         (End::Failed, 1, 1),
         (unavailable, 1, 3),
         (OVERLOADED, 3, 3),
@@ -115,6 +117,22 @@ async fn caller_gets_the_first_answer_that_is_no_failure_or_the_last_one() {
     let mut client = RetryLayer::new(idempotent()).layer(backend.clone());
     assert_eq!(call(&mut client).await.expect("an answer"), End::TimedOut);
     assert_eq!(backend.attempts(), 3);
+}
+
+/// All backends share the limit: an earlier retry would be refused again.
+#[tokio::test(start_paused = true)]
+async fn request_over_a_rate_limit_is_retried_after_its_time() {
+    let limited = |millis| End::RateLimited(Advice::After(Duration::from_millis(millis)));
+    let backend = Backend::new([limited(700), End::Served]);
+    assert_eq!(call(&mut RetryLayer::new(by_answer()).layer(backend.clone())).await.expect("an answer"), End::Served);
+    let wait = backend.waits()[0];
+    assert!((Duration::from_millis(700)..=Duration::from_millis(726)).contains(&wait), "{wait:?}");
+    // Not with a longer time than the layer waits for, and not beyond the budget.
+    for (end, budget) in [(limited(1_001), rich()), (limited(700), of(0))] {
+        let backend = Backend::new([end, End::Served]);
+        let mut client = RetryLayer::new(by_answer()).budget(budget).layer(backend.clone());
+        assert_eq!((call(&mut client).await.expect("an answer"), backend.attempts()), (end, 1));
+    }
 }
 
 /// The budget's bound is on requests, not on attempts.

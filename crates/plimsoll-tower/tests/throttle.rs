@@ -107,7 +107,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     let ends = prop_oneof![
         Just(End::Served),
         Just(End::Failed),
-        Just(End::RateLimited),
+        Just(End::RateLimited(Advice::Never)),
         Just(End::Throttled),
         Just(End::Overloaded(Advice::Elsewhere)),
     ];
@@ -168,7 +168,7 @@ proptest! {
                         requests += 1;
                     } else {
                         match end {
-                            End::Served | End::Failed | End::RateLimited | End::Throttled => {
+                            End::Served | End::Failed | End::RateLimited(_) | End::Throttled => {
                                 requests += 1;
                                 accepts += 1;
                             }

@@ -6,7 +6,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use plimsoll_core::retry::Advice;
 
 use super::body::GrpcBody;
-use super::head::unserved_end;
+use super::head::{limited_end, unserved_end};
 use super::http::{http_end, unavailable};
 use super::{Classify, DynError, Http, error_end};
 use crate::{End, Report, RequestFacts};
@@ -79,7 +79,7 @@ impl<B, T> Classify<Request<B>, Response<T>> for Grpc {
 /// | head | end |
 /// |---|---|
 /// | another status than 200 | that of HTTP: no gRPC server answered |
-/// | `grpc-status` RESOURCE_EXHAUSTED | rate limited |
+/// | `grpc-status` RESOURCE_EXHAUSTED | rate limited; with a time only if the reason is `rate-limit` |
 /// | UNAVAILABLE with a reason in `x-plimsoll-shed`, or pushback | overloaded |
 /// | UNAVAILABLE with advice in `x-plimsoll-shed` alone | busy |
 /// | DEADLINE_EXCEEDED with the reason `deadline` | too late |
@@ -104,6 +104,7 @@ pub fn grpc_trailers_end(trailers: Option<&HeaderMap>) -> End {
     };
     match code_end(code, trailers) {
         End::Overloaded(_) | End::Busy(_) => End::Overloaded(Advice::None),
+        End::RateLimited(_) => End::RateLimited(Advice::Never),
         // A backend behind this one had no time for it.
         End::TooLate => End::Served,
         end => end,
@@ -119,7 +120,7 @@ fn code(headers: &HeaderMap) -> Option<u8> {
 fn code_end(code: u8, headers: &HeaderMap) -> End {
     match code {
         code::OK => End::Served,
-        code::RESOURCE_EXHAUSTED => End::RateLimited,
+        code::RESOURCE_EXHAUSTED => limited_end(headers),
         code::UNAVAILABLE => unserved_end(headers, true).unwrap_or_else(|| unavailable(headers)),
         code::DEADLINE_EXCEEDED if unserved_end(headers, true) == Some(End::TooLate) => End::TooLate,
         code::UNKNOWN | code::DEADLINE_EXCEEDED | code::INTERNAL | code::DATA_LOSS => End::Failed,
@@ -157,6 +158,7 @@ mod tests {
     #[test]
     fn head_and_trailers_decide_the_end_by_the_code() {
         let unavailable = End::Unavailable(Advice::Elsewhere);
+        let limited = End::RateLimited(Advice::Never);
         let overloaded = End::Overloaded;
         let pushed_back = |millis| overloaded(Advice::After(Duration::from_millis(millis)));
         for (pairs, in_head, in_trailers) in [
@@ -165,7 +167,12 @@ mod tests {
             (&[("grpc-status", "2")], End::Failed, End::Failed),
             (&[("grpc-status", "x")], End::Failed, End::Failed),
             (&[("grpc-status", "13")], End::Failed, End::Failed),
-            (&[("grpc-status", "8"), ("grpc-retry-pushback-ms", "5")], End::RateLimited, End::RateLimited),
+            (&[("grpc-status", "8"), ("grpc-retry-pushback-ms", "5")], limited, limited),
+            (
+                &[("grpc-status", "8"), ("x-plimsoll-shed", "reason=rate-limit"), ("retry-after", "1")],
+                End::RateLimited(Advice::After(Duration::from_secs(1))),
+                limited,
+            ),
             (&[("grpc-status", "14")], unavailable, unavailable),
             (&[("grpc-status", "14"), ("grpc-retry-pushback-ms", "50")], pushed_back(50), overloaded(Advice::None)),
             (

@@ -54,7 +54,7 @@ pub(super) fn unserved_end(headers: &HeaderMap, is_grpc: bool) -> Option<End> {
             return (retry != Retry::Never).then(|| end(retry.advice(after)));
         };
         return Some(match reason.row().evidence {
-            Evidence::Overload => End::Overloaded(retry.advice(after)),
+            Evidence::Overload => End::Overloaded(reason.advice_in_answer(retry, after)),
             Evidence::Headroom => End::Throttled,
             Evidence::TooLate => End::TooLate,
         });
@@ -70,6 +70,16 @@ pub(super) fn unserved_end(headers: &HeaderMap, is_grpc: bool) -> Option<End> {
     }
     // A date: two clocks would have to agree.
     headers.contains_key(RETRY_AFTER).then_some(End::Busy(Advice::Elsewhere))
+}
+
+/// The end of a request over a rate limit: only the reason `rate-limit` with a time allows a retry.
+pub(super) fn limited_end(headers: &HeaderMap) -> End {
+    let advice = match ShedField::read(headers) {
+        Some(ShedField { reason: Some(reason), retry }) => reason.advice_in_answer(retry, retry_after(headers)),
+        // A user of the service has sent too many requests, and decides on a retry (RFC 6585).
+        _ => Advice::Never,
+    };
+    End::RateLimited(advice)
 }
 
 /// The advice never to retry, without a reason.

@@ -4,7 +4,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use plimsoll_core::Criticality;
 use plimsoll_core::retry::Advice;
 
-use super::head::{forbids_retry, unserved_end};
+use super::head::{forbids_retry, limited_end, unserved_end};
 use super::{Classify, DynError, error_end};
 use crate::{End, Report, RequestFacts};
 
@@ -126,7 +126,7 @@ where
 ///
 /// | response | end |
 /// |---|---|
-/// | 429 | rate limited |
+/// | 429 | rate limited; with a time only if the reason is `rate-limit` |
 /// | other status below 500 | served |
 /// | 503 with a reason in `x-plimsoll-shed`, or `x-envoy-overloaded` | overloaded |
 /// | 503 with a time before a retry, or advice in `x-plimsoll-shed` alone | busy |
@@ -137,7 +137,7 @@ where
 #[must_use]
 pub fn http_end(status: StatusCode, headers: &HeaderMap) -> End {
     match status {
-        StatusCode::TOO_MANY_REQUESTS => End::RateLimited,
+        StatusCode::TOO_MANY_REQUESTS => limited_end(headers),
         status if status.as_u16() < 500 => End::Served,
         StatusCode::SERVICE_UNAVAILABLE => unserved_end(headers, false).unwrap_or_else(|| unavailable(headers)),
         StatusCode::BAD_GATEWAY => unavailable(headers),
@@ -166,7 +166,8 @@ mod tests {
         for (status, pairs, expected) in [
             (200, &[][..], End::Served),
             (404, &[], End::Served),
-            (429, &[("retry-after", "7")], End::RateLimited),
+            (429, &[("retry-after", "7")], End::RateLimited(Advice::Never)),
+            (429, &[("x-plimsoll-shed", "reason=rate-limit"), ("retry-after", "7")], End::RateLimited(after(7))),
             (500, &[], End::Failed),
             (501, &[("retry-after", "7")], End::Failed),
             (502, &[], End::Unavailable(Advice::Elsewhere)),
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(facts(Method::PATCH), RequestFacts::default());
         let response = Response::builder().status(429).body(()).expect("valid");
         let end = Classify::<Request<()>, _>::end(&classify, Ok(&response));
-        assert_eq!(end, Some(End::RateLimited));
+        assert_eq!(end, Some(End::RateLimited(Advice::Never)));
     }
 
     #[test]

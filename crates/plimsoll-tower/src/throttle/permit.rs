@@ -177,7 +177,7 @@ impl Permit {
             silence.on_answer(now);
         }
         let evidence = match end {
-            Some(End::Served | End::RateLimited | End::Failed | End::Unavailable(_)) => AttemptEvidence::Answered,
+            Some(End::Served | End::RateLimited(_) | End::Failed | End::Unavailable(_)) => AttemptEvidence::Answered,
             Some(End::Overloaded(_) | End::Busy(_)) => AttemptEvidence::Shed,
             Some(End::Throttled) => AttemptEvidence::Throttled,
             Some(End::ConnectRefused) => AttemptEvidence::ConnectRefused,

@@ -9,6 +9,7 @@
 //! | HTTP 503 with `Retry-After` or `x-amz-retry-after` | | after that |
 //! | HTTP 502, 503; gRPC UNAVAILABLE | | elsewhere |
 //! | customer over its quota (429, `x-envoy-ratelimited`) | for certain | none: all backends share it |
+//! | the reason `rate-limit` | for certain | after `Retry-After`; none without: all backends share it |
 //!
 //! 500 is no such answer: another attempt would fail again. 504 is none either: no time is left,
 //! and the work may go on at the backend.
@@ -51,7 +52,8 @@ impl Refusal {
             // RFC 6585: this user has sent too many requests, so a retry is for the user to decide.
             let is_quota = status == StatusCode::TOO_MANY_REQUESTS || code == Some(Code::ResourceExhausted);
             let reason = reason.or(is_quota.then_some(Rejection::Quota));
-            let retry = if reason == Some(Rejection::Quota) { Retry::Never } else { retry };
+            let is_never = reason.is_some_and(|reason| reason.advice_in_answer(retry, after) == Advice::Never);
+            let retry = if is_never { Retry::Never } else { retry };
             let pushes_back = code.is_some() && headers.contains_key(GRPC_RETRY_PUSHBACK_MS);
             let is_certain = reason.is_some() || pushes_back && !says_no_more_than_no_retry(headers);
             return Some(Self { status, code, why: reason, retry, after, is_certain });
@@ -66,14 +68,7 @@ impl Refusal {
 
     /// The same as the core has it.
     pub(super) fn failure(&self) -> retry::Failure {
-        let advice = match (self.retry, self.after) {
-            (Retry::Never, _) => Advice::Never,
-            (Retry::After, Some(after)) => Advice::After(after),
-            // It says to wait and not how long.
-            (Retry::After, None) => Advice::None,
-            (Retry::Elsewhere, _) => Advice::Elsewhere,
-        };
-        self.end().row().retry_with(advice)
+        self.end().row().retry_with(self.retry.advice(self.after))
     }
 
     /// The row of the table of ends for it.
@@ -155,6 +150,8 @@ mod tests {
             (429, &[], None),
             (429, &[("retry-after", "3")], Some((Retry::Never, ms(3_000), true))),
             (429, &[("x-envoy-ratelimited", "true")], Some((Retry::Never, None, true))),
+            (429, &[shed("reason=rate-limit"), ("retry-after", "1")], Some((Retry::After, ms(1_000), true))),
+            (429, &[shed("reason=rate-limit, retry=after")], Some((Retry::Never, None, true))),
             (429, &[shed("reason=from-the-future, retry=elsewhere")], Some((Retry::Never, None, true))),
             (429, &[shed("reason=overloaded, retry=elsewhere")], Some((Retry::Elsewhere, None, true))),
             (200, &[("grpc-status", "8"), shed("reason=from-the-future")], None),

@@ -127,6 +127,34 @@ async fn a_named_wait_is_waited_and_not_longer_than_anybody_does() {
     assert_eq!((count.load(Ordering::SeqCst), given_up(&cluster.counts(), NoRetryReason::TooLong)), (3, 1));
 }
 
+/// It is the same limit at all backends, so nothing comes back before its time.
+#[tokio::test]
+async fn request_over_a_rate_limit_is_retried_after_its_time_alone() {
+    const TIME: Duration = Duration::from_millis(200);
+    for (reason, millis, is_served) in
+        [("rate-limit", Some("200"), true), ("rate-limit", None, false), ("quota", Some("200"), false)]
+    {
+        let count = AtomicUsize::new(0);
+        let answer = move || match count.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                let answer = Response::builder().status(429);
+                let answer = answer.header("x-plimsoll-shed", format!("reason={reason}, retry=after"));
+                let answer =
+                    millis.into_iter().fold(answer, |answer, millis| answer.header("x-amz-retry-after", millis));
+                now(answer.body(Empty::new().boxed()).unwrap())
+            }
+            _ => text("ok"),
+        };
+        let (server, _) = refusing(Speaks::Http1, answer).await;
+        let cluster = running(rich(), &[&server]).await;
+        let begun = Instant::now();
+        let status = Client::new(&cluster).send(get("/")).await.unwrap().status();
+        let expected = if is_served { (StatusCode::OK, 2) } else { (StatusCode::TOO_MANY_REQUESTS, 1) };
+        assert_eq!((status, server.requests()), expected, "{reason}, {millis:?}");
+        assert!(!is_served || begun.elapsed() >= TIME, "{reason}, {millis:?}: {:?}", begun.elapsed());
+    }
+}
+
 #[tokio::test]
 async fn a_retry_that_could_not_be_answered_in_time_is_not_made() {
     let (server, _) = refusing(Speaks::Http1, || {
