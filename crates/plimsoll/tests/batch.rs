@@ -139,6 +139,31 @@ async fn one_that_fails_among_others(cluster: &Cluster) -> (Result<StatusCode, E
     bad.await.unwrap()
 }
 
+/// Clients of tower and tonic name no options, so the cluster names the gate.
+#[tokio::test]
+async fn requests_of_a_batch_cluster_go_through_its_gate() {
+    let (server, leave) = held(Speaks::Http1).await;
+    let (batch, own) = (Batch::new(config(1)), Batch::new(config(1)));
+    let builder = Cluster::builder("index").configure(|config| *config = plain_config()).batch(batch.clone());
+    let cluster = builder.endpoints([server.address]).spawn().unwrap();
+    assert!(!cluster.batch_with(own.clone()), "it has one");
+    let client = Client::new(&cluster);
+    let mut requests = JoinSet::new();
+    for _ in 0..3 {
+        let mut service = client.clone();
+        requests.spawn(async move { tower::Service::call(&mut service, get("/")).await.unwrap().status() });
+    }
+    until(|| (batch.view().active, queued(&batch)) == (1, 2)).await;
+    // A request with a gate of its own does not wait for that of the cluster.
+    let (other, options) = (client.clone(), options(&own));
+    requests.spawn(async move { other.send_with(get("/"), options).await.unwrap().status() });
+    until(|| server.requests() == 2).await;
+    assert_eq!((own.view().active, queued(&batch)), (1, 2));
+    leave.add_permits(4);
+    assert!(requests.join_all().await.iter().all(|status| *status == StatusCode::OK));
+    assert_eq!((batch.view().counts.accepted, own.view().counts.accepted), (3, 1));
+}
+
 #[tokio::test]
 async fn one_that_fails_wherever_it_is_sent_gets_its_failure_and_others_are_served() {
     let server = Server::start(Speaks::Http1, |request| match request.uri().path() {

@@ -18,6 +18,7 @@ use plimsoll_core::pick::PolicyKind;
 use plimsoll_core::throttle::ThrottlePolicy;
 use tokio::runtime::Handle;
 
+use super::batch::Batch;
 use super::cluster::{Cluster, Notice};
 use super::config::{Check, ClusterConfig, Protocol, RetryPolicy, SubsetChoice};
 use super::localities::Localities;
@@ -42,6 +43,7 @@ pub struct ClusterBuilder {
     source: Option<(Box<str>, Follow)>,
     observers: Vec<Observer>,
     tracer: Option<Arc<dyn Tracer>>,
+    batch: Option<Batch>,
     #[cfg(feature = "test-util")]
     seed: Option<u64>,
     /// The first problem.
@@ -83,6 +85,7 @@ impl Cluster {
             source: None,
             observers: Vec::new(),
             tracer: None,
+            batch: None,
             #[cfg(feature = "test-util")]
             seed: None,
             problem: None,
@@ -226,6 +229,24 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sends all requests as batch work through `batch`, as [`Cluster::batch_with`]: also those of
+    /// clients of tower and tonic, which name no options.
+    ///
+    /// ```
+    /// use plimsoll::client::{Batch, BatchConfig, Cluster};
+    ///
+    /// let batch = Batch::new(BatchConfig::default());
+    /// let nightly = Cluster::builder("index").batch(batch.clone()).backends(["10.0.0.1:8080"]).build()?;
+    /// assert_eq!(batch.view().active, 0);
+    /// # drop(nightly);
+    /// # Ok::<_, plimsoll::client::BuildError>(())
+    /// ```
+    #[doc(alias = "background work")]
+    pub fn batch(mut self, batch: Batch) -> Self {
+        self.batch = Some(batch);
+        self
+    }
+
     /// Calls `observer` for every event of the cluster, as [`Cluster::on_event`]. There may be several.
     ///
     /// It misses none, since it is there before the first backend.
@@ -250,7 +271,7 @@ impl ClusterBuilder {
         if let Some(problem) = self.problem.take().or_else(|| self.check_all()) {
             return Err(problem);
         }
-        let Self { name, config, backends, source, observers, tracer, .. } = self;
+        let Self { name, config, backends, source, observers, tracer, batch, .. } = self;
         let cluster = Cluster::new(&name, config, [] as [Endpoint; 0]);
         #[cfg(feature = "test-util")]
         if let Some(seed) = self.seed {
@@ -261,6 +282,9 @@ impl ClusterBuilder {
         }
         if let Some(tracer) = tracer {
             cluster.trace_with(tracer);
+        }
+        if let Some(batch) = batch {
+            cluster.batch_with(batch);
         }
         let fixed = Fixed::new(backends);
         match source {

@@ -29,7 +29,7 @@ pub struct RequestOptions {
     /// The request's metadata, for a caller that has read the headers already or does not trust
     /// them; `None` reads the headers. The headers go to the backend unchanged.
     pub metadata: Option<Metadata>,
-    /// The gate that it goes through, if it is batch work; `None` if not.
+    /// The gate that it goes through as batch work; `None`: that of the cluster, if it has one.
     pub batch: Option<Batch>,
     /// The client that it is sent for: no client takes all slots from others. Requests that name
     /// none count as those of one client.

@@ -68,6 +68,7 @@ pub use self::tally::{BackendCounts, ClusterCounts, HedgeCounts, Latencies};
 pub use self::view::{ClusterSummary, ClusterView};
 pub(crate) use self::wait::NoTurn;
 use super::backend::Backend;
+use super::batch::Batch;
 use super::config::ClusterConfig;
 use super::error::ConnectError;
 use super::load_reports::ReportReader;
@@ -127,6 +128,8 @@ pub(crate) struct Shared {
     observers: Mutex<Arc<[Observer]>>,
     /// Receives the spans of requests without a tracer of their own.
     tracer: OnceLock<Arc<dyn Tracer>>,
+    /// The gate of requests without one of their own, if all are batch work.
+    batch: OnceLock<Batch>,
     /// The time of the last log line that this process cannot open connections.
     shortage_told: Mutex<Option<Timestamp>>,
     /// The log lines about probes that are of no use.
@@ -159,6 +162,7 @@ impl Cluster {
             lame_ducks: Mutex::default(),
             observers: Mutex::new(Arc::from([])),
             tracer: OnceLock::new(),
+            batch: OnceLock::new(),
             shortage_told: Mutex::default(),
             probes_told: SilenceLog::default(),
         }));
@@ -186,6 +190,12 @@ impl Cluster {
     /// their [`RequestOptions`](crate::client::RequestOptions). A cluster has one: `false` means that there was one.
     pub fn trace_with(&self, tracer: Arc<dyn Tracer>) -> bool {
         self.0.tracer.set(tracer).is_ok()
+    }
+
+    /// Sends all requests from now on as batch work through `batch`, but for those with a gate in
+    /// their [`RequestOptions`](crate::client::RequestOptions). A cluster has one: `false` means that there was one.
+    pub fn batch_with(&self, batch: Batch) -> bool {
+        self.0.batch.set(batch).is_ok()
     }
 
     /// Replaces the configuration; all backends keep their state.
@@ -320,6 +330,11 @@ impl Shared {
     /// Receives the spans of requests without a tracer of their own.
     pub(crate) fn tracer(&self) -> Option<&dyn Tracer> {
         self.tracer.get().map(|tracer| &**tracer)
+    }
+
+    /// The gate of requests without one of their own.
+    pub(crate) fn batch(&self) -> Option<&Batch> {
+        self.batch.get()
     }
 
     pub(crate) fn clock(&self) -> &Clock {

@@ -154,7 +154,7 @@ pub(super) fn send<B: RequestBody>(
         let kind =
             Kind { criticality, operation: cluster.operation(&request), client: options.client, key: options.key };
         let left = said.timeout.map_or(left, |timeout| timeout.min(left));
-        if let Some(batch) = &options.batch {
+        if let Some(batch) = options.batch.as_ref().or_else(|| cluster.batch()) {
             // Boxed, because few are, and it would make the future of every request larger.
             return Box::pin(batch::send(pool, batch, request, &options, kind, left, told)).await;
         }
