@@ -483,7 +483,7 @@ impl Rejection {
         }
     }
 
-    /// The advice for the reader of an answer with this reason, which says `retry` and perhaps a time.
+    /// The advice for the reader of an answer with this reason, with its word `retry` and its time.
     ///
     /// A limit of the sender holds at all backends. So nothing is retried over a quota, which the
     /// sender should notice, and over a rate limit only after the time in the answer.

@@ -1,7 +1,7 @@
 //! Structs of settings can grow: none that users fill in has a literal outside of its crate.
 //!
-//! The lists of `scripts/public-api` name the public structs. A struct of settings is one with public
-//! fields and one of the names below.
+//! The lists of `scripts/public-api` name the public structs. A struct of settings is one with
+//! public fields and one of the names below.
 
 use std::collections::BTreeSet;
 use std::fs;

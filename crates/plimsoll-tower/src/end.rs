@@ -31,8 +31,8 @@ use crate::Rejected;
 pub enum End {
     /// An answer that does not blame the backend. The request may be wrong.
     Served,
-    /// An answer that names a rate limit, mostly the sender's: HTTP 429. The request was not served.
-    /// All backends share the limit, so it is retried only if the answer says when.
+    /// An answer that names a rate limit, mostly the sender's: HTTP 429. The request was not
+    /// served. All backends share the limit, so it is retried only if the answer says when.
     RateLimited(Advice),
     /// An error that another backend would give, too: HTTP 500.
     Failed,

@@ -27,7 +27,8 @@
 //! [`RetryConfig::pushback_max`] is not waited for: the caller gets the answer, and may have the time.
 //!
 //! A limit of the sender is the same at all backends: a rate limit is retried after the time in the
-//! answer or not at all, a quota never ([`Rejection::advice_in_answer`](crate::Rejection::advice_in_answer)).
+//! answer or not at all, a quota never
+//! ([`Rejection::advice_in_answer`](crate::Rejection::advice_in_answer)).
 //! [`Waiting`] bounds the requests that wait, and their memory.
 //!
 //! # The caller's answer

@@ -32,8 +32,8 @@
 //!
 //! # Sources
 //!
-//! A source is a stream of [`Change`]s, a [`ServiceList`], or with the feature `tower_0_5` a source of
-//! tower's `Discover`. As in tower, an error of the source is an error of the balancer, and ends
+//! A source is a stream of [`Change`]s, a [`ServiceList`], or with the feature `tower_0_5` a source
+//! of tower's `Discover`. As in tower, an error of the source is an error of the balancer, and ends
 //! it: a source that is to survive errors keeps them to itself.
 //!
 //! # Readiness

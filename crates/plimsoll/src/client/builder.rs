@@ -236,9 +236,10 @@ impl ClusterBuilder {
     /// use plimsoll::client::{Batch, BatchConfig, Cluster};
     ///
     /// let batch = Batch::new(BatchConfig::default());
-    /// let nightly = Cluster::builder("index").batch(batch.clone()).backends(["10.0.0.1:8080"]).build()?;
+    /// let backends = ["10.0.0.1:8080"];
+    /// let cluster = Cluster::builder("index").batch(batch.clone()).backends(backends).build()?;
     /// assert_eq!(batch.view().active, 0);
-    /// # drop(nightly);
+    /// # drop(cluster);
     /// # Ok::<_, plimsoll::client::BuildError>(())
     /// ```
     #[doc(alias = "background work")]

@@ -9,7 +9,7 @@
 //! | HTTP 503 with `Retry-After` or `x-amz-retry-after` | | after that |
 //! | HTTP 502, 503; gRPC UNAVAILABLE | | elsewhere |
 //! | customer over its quota (429, `x-envoy-ratelimited`) | for certain | none: all backends share it |
-//! | the reason `rate-limit` | for certain | after `Retry-After`; none without: all backends share it |
+//! | the reason `rate-limit` | for certain | after `Retry-After`, else none |
 //!
 //! 500 is no such answer: another attempt would fail again. 504 is none either: no time is left,
 //! and the work may go on at the backend.

@@ -193,7 +193,8 @@ impl Cluster {
     }
 
     /// Sends all requests from now on as batch work through `batch`, but for those with a gate in
-    /// their [`RequestOptions`](crate::client::RequestOptions). A cluster has one: `false` means that there was one.
+    /// their [`RequestOptions`](crate::client::RequestOptions). A cluster has one: `false` means that
+    /// there was one.
     pub fn batch_with(&self, batch: Batch) -> bool {
         self.0.batch.set(batch).is_ok()
     }
