@@ -39,7 +39,8 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ]),
     ("client::answer", &["client::attempt_end", "client::error"]),
     ("client::builder", &[
-        "address", "client::cluster", "client::config", "client::localities", "client::trace", "discover", "tls",
+        "address", "client::batch", "client::cluster", "client::config", "client::localities", "client::trace",
+        "discover", "tls",
     ]),
     ("client::service", &[
         "address", "client::body", "client::error", "client::pool", "client::request_body",
@@ -72,9 +73,9 @@ const LIBRARY: &[(&str, &[&str])] = &[
         "client::preemption", "client::stream_id", "client::trace",
     ]),
     ("client::cluster", &[
-        "address", "client::attempt_end", "client::backend", "client::check", "client::config",
-        "client::error", "client::failed_attempt", "client::load_reports", "client::localities",
-        "client::operations", "client::preemption", "client::trace", "clock", "discover", "probe",
+        "address", "client::attempt_end", "client::backend", "client::batch", "client::check",
+        "client::config", "client::error", "client::failed_attempt", "client::load_reports",
+        "client::localities", "client::operations", "client::preemption", "client::trace", "clock", "discover", "probe",
     ]),
     ("client::check", &[
         "client::backend", "client::config", "client::connect", "client::error", "client::form",
