@@ -113,13 +113,16 @@ fn config(text: &str) -> Option<Config> {
     })
 }
 
-fn changes(setting: &Setting) -> Vec<String> {
+/// The file with `setting` at the first of the values that changes it.
+fn changed(setting: &Setting, old: &Config) -> Option<Config> {
     let text = with_all();
-    let old = config(&text).expect("a valid file");
-    let changes = VALUES.iter().find_map(|value| {
-        let changes = config(&with(setting, value, &text))?.changes_since(&old);
-        (!changes.is_empty()).then_some(changes)
-    });
+    let valid = |value: &&str| config(&with(setting, value, &text));
+    VALUES.iter().filter_map(valid).find(|new| !new.changes_since(old).is_empty())
+}
+
+fn changes(setting: &Setting) -> Vec<String> {
+    let old = config(&with_all()).expect("a valid file");
+    let changes = changed(setting, &old).map(|new| new.changes_since(&old));
     changes.unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
@@ -154,4 +157,34 @@ fn changed_setting_has_its_recorded_effect() {
     for line in recorded.lines() {
         assert!(found.lines().any(|found| found == line), "no longer so: {line}");
     }
+}
+
+/// Tables and settings of a cluster that its client in the library does not have, or has not by this
+/// file: of discovery, of files, of keys of requests, of another throttle, and of checks by gRPC.
+const NOT_OF_THE_CLIENT: &[&str] = &[
+    "clusters.NAME.backends",
+    "clusters.NAME.resolver",
+    "clusters.NAME.discovery.",
+    "clusters.NAME.tls.",
+    "clusters.NAME.probes.keys",
+    "clusters.NAME.inbound.",
+    "clusters.NAME.throttle.window",
+    "clusters.NAME.health.service",
+    "clusters.NAME.hash.key",
+    "clusters.NAME.hash.sticky.",
+];
+
+#[test]
+fn other_settings_of_a_cluster_reach_its_client() {
+    let old = config(&with_all()).expect("a valid file");
+    let clients = |config: &Config| config.raw.clusters.keys().map(|name| config.client(name)).collect::<Vec<_>>();
+    let mut forgotten = Vec::new();
+    for setting in plimsoll_config::settings::<RawConfig>() {
+        let name = format!("{}.{}", setting.table, setting.key);
+        let is_of_client = name.starts_with("clusters.") && !NOT_OF_THE_CLIENT.iter().any(|not| name.starts_with(not));
+        if is_of_client && changed(&setting, &old).is_some_and(|new| clients(&new) == clients(&old)) {
+            forgotten.push(name);
+        }
+    }
+    assert_eq!(forgotten, [""; 0]);
 }
