@@ -7,6 +7,11 @@
 /// rand 0.10. Any other generator is a closure in [`RandomFn`], or implements it.
 ///
 /// No machine of this crate needs secrecy of the numbers, so a small, fast generator is right.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no generator of random numbers for `plimsoll-core`",
+    note = "for a generator of `rand_core` or `rand` 0.10, add the feature `rand_core_0_10` of `plimsoll-core`",
+    note = "for any other, wrap a closure that returns 64 random bits in `plimsoll_core::RandomFn`"
+)]
 pub trait Random {
     /// 64 random bits.
     fn next_u64(&mut self) -> u64;
