@@ -226,9 +226,25 @@ macro_rules! rejections {
     ($($(#[$doc:meta])* $reason:ident: $name:literal, $text:literal, $http:literal $grpc:ident
         $(, $retry:ident $(or $with_time:ident)?)? { $($column:ident: $value:expr),* $(,)? })*) => {
         /// A reason for rejecting a request.
+        ///
+        /// The answer names it, and advises on a retry:
+        ///
+        /// ```
+        /// use plimsoll_core::Rejection;
+        ///
+        /// let row = Rejection::Overloaded.row();
+        /// assert_eq!(row.http, 503);
+        /// assert_eq!(row.text, "overloaded: this backend has more work than it can do");
+        /// // The field x-plimsoll-shed:
+        /// assert_eq!(row.header.expect("it advises").value, "reason=overloaded, retry=elsewhere");
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Rejection {
-            $($(#[$doc])* $reason,)*
+            $(
+                $(#[$doc])*
+                #[doc = concat!("\n\nName `", $name, "`; status ", $http, ", gRPC `", stringify!($grpc), "`.")]
+                $reason,
+            )*
         }
 
         impl Rejection {
