@@ -3,7 +3,8 @@
 //! The caller passes in facts, the time and random numbers. The crate returns decisions: the
 //! backend of a request, the health of a backend, its recovery. Nothing here reads a clock, draws
 //! from a global generator, takes a lock or touches a socket. So the proxy, the library and a
-//! simulator run the same code, and a seed replays a run byte for byte.
+//! simulator run the same code, and a seed replays a run byte for byte. The crate is `no_std`, and
+//! needs only `alloc`.
 //!
 //! - [`Balancer`] is a client's view of one cluster: it combines the parts below.
 //! - [`health`] keeps the state of each backend and the rules that change it.
@@ -51,7 +52,20 @@
 //! | too many connections from each client | [`subset::Subset`] | 12 |
 //! | a canary for some requests or users | [`split::Split`] | 6 |
 //!
-//! Random numbers come from any generator: see [`Random`].
+//! Random numbers come from any generator: see [`Random`]. The programs draw them from the crate
+//! `rand_pcg`, which needs a feature of this one:
+//!
+//! ```toml
+//! [dependencies]
+//! plimsoll-core = { version = "0.1", features = ["rand_core_0_10"] }
+//! rand_pcg = "0.10"
+//! ```
+//!
+//! *SRE ch. 20* and *ch. 21* are chapters of the book *Site Reliability Engineering* (O'Reilly,
+//! 2016): [Load Balancing in the
+//! Datacenter](https://sre.google/sre-book/load-balancing-datacenter/) and [Handling
+//! Overload](https://sre.google/sre-book/handling-overload/). *CRE* is the article "Using load
+//! shedding to survive a success disaster" of Google's blog (2016).
 //!
 //! # Features
 //!

@@ -14,15 +14,17 @@
 //! balancers have one boolean instead. Several states are better: a lame duck, an unreachable
 //! backend and an outlier need different cures, and an operator wants to know which it was.
 //!
-//! - [`State`], [`Reason`]: the names; `machine.rs` holds the transitions.
+//! - [`State`], [`Reason`]: the names.
 //! - [`CheckConfig`], [`CheckOutcome`]: active checks.
 //! - [`OutlierConfig`]: ejection of backends that fail more than their peers (gRFC A50).
-//! - `peers.rs`: whether the backend is at fault, or the load of the cluster.
-//! - `probed.rs`: checks of a backend that probes observe.
-//! - `shared_fault.rs`: whether a failure is evidence against its backend.
 //! - [`SlowStartConfig`]: the share of a new backend.
 //! - [`BackoffConfig`]: the waits between checks of a refusing backend.
 //! - [`Scope`]: the panic threshold, and the backends that may be chosen below it.
+
+// - `machine.rs` holds the transitions.
+// - `peers.rs`: whether the backend is at fault, or the load of the cluster.
+// - `probed.rs`: checks of a backend that probes observe.
+// - `shared_fault.rs`: whether a failure is evidence against its backend.
 
 mod backoff;
 mod checks;

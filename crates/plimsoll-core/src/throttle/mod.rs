@@ -13,8 +13,8 @@
 //!
 //! Each criticality has a history of its own: a busy backend sheds sheddable requests, and critical
 //! ones must not be throttled for it. Each rejected [operation](Operation) has a history too: a
-//! failing endpoint throttles itself and not the others (`operations.rs`). One [`Throttle`] serves
-//! one client and one cluster.
+//! failing endpoint throttles itself and not the others. One [`Throttle`] serves one client and one
+//! cluster.
 //!
 //! [`AttemptEvidence`] defines the accepted outcomes, in one table for all senders.
 
@@ -108,7 +108,7 @@ impl ThrottlePolicy {
 }
 
 impl Default for ThrottlePolicy {
-    /// `paced`, which the table in `docs/retries.md` favours.
+    /// `paced`, which reacts within seconds.
     fn default() -> Self {
         Self::Paced { k: Multiple::DEFAULT }
     }
