@@ -176,3 +176,22 @@ async fn default_layer_measures_the_time_of_polls() {
     let expected = next.map(|admitted| admitted.progress_due());
     assert!(expected.is_ok_and(|seconds| seconds > 0.9e-3) || layer.gate().shed() > 0, "{:?}", layer.gate());
 }
+
+/// Requests one after another: none is in progress beside another, so their CPU alone shows the
+/// overload. One thread never uses all CPUs of a machine with several, but more than a hundredth.
+#[cfg(all(unix, feature = "process-cpu"))]
+#[test]
+fn gate_of_part_of_a_process_sheds_requests_in_sequence() {
+    let hundredth = AdmissionConfig::new(0.01).expect("above zero");
+    let gate = Gate::of_process_with(hundredth, Mode::Protect);
+    let has_shed = (0..2_000).any(|_| {
+        let Ok(admitted) = gate.ask(&RequestFacts::default()) else { return true };
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+        admitted.end(begun.elapsed().as_secs_f64());
+        false
+    });
+    assert!(has_shed, "two seconds of one CPU: {gate:?}");
+}

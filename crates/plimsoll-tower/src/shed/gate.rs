@@ -49,6 +49,9 @@ pub struct Admitted {
 impl Gate {
     /// A gate with this capacity, in units a second, and no signals but those of
     /// [`Gate::observe`].
+    ///
+    /// It limits the admitted work that has not ended, and not the work of each second. For the
+    /// CPUs of a process use [`Gate::of_process`], which also measures their use.
     #[must_use]
     pub fn new(config: AdmissionConfig, mode: Mode) -> Self {
         Self::with(config, mode, None)
@@ -58,7 +61,23 @@ impl Gate {
     #[must_use]
     pub fn of_process(mode: Mode) -> Self {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
-        let config = AdmissionConfig::new(cpus as f64).expect("there is a CPU");
+        Self::of_process_with(AdmissionConfig::new(cpus as f64).expect("there is a CPU"), mode)
+    }
+
+    /// The gate of this process, for as many CPUs as the capacity.
+    ///
+    /// For a process with fewer busy threads than CPUs, such as tokio's current-thread runtime:
+    ///
+    /// ```
+    /// use plimsoll_tower::plimsoll_core::admit::{AdmissionConfig, Mode};
+    /// use plimsoll_tower::shed::Gate;
+    /// use plimsoll_tower::{Http, ShedLayer};
+    ///
+    /// let one_cpu = AdmissionConfig::new(1.0).expect("above zero");
+    /// let layer = ShedLayer::with(Gate::of_process_with(one_cpu, Mode::Protect), Http::default());
+    /// ```
+    #[must_use]
+    pub fn of_process_with(config: AdmissionConfig, mode: Mode) -> Self {
         Self::with(config, mode, ProcessCpu::start())
     }
 
