@@ -12,7 +12,7 @@ use plimsoll_core::{Criticality, Operation};
 /// The defaults suit requests of one kind that may not be sent twice:
 ///
 /// ```
-/// use plimsoll_core::Criticality;
+/// use plimsoll_tower::plimsoll_core::Criticality;
 /// use plimsoll_tower::RequestFacts;
 ///
 /// let facts = RequestFacts::default();

@@ -8,8 +8,17 @@
 //! | this server is overloaded | [`ShedLayer`], by cost and criticality | 1 |
 //! | requests go to several services | [`Balance`], with health and policies | 2 |
 //!
-//! Each layer's module has an example that runs. The decisions are those of [`plimsoll_core`]; the
-//! layers add the clock of tokio, a lock, and the contract of [`tower_service::Service`].
+//! Each layer's module has an example that runs. [`shed`] has a whole server of axum, and
+//! `classify::http_by` a whole client with reqwest:
+//!
+//! ```toml
+//! [dependencies]
+//! plimsoll-tower = "0.1"
+//! tower = { version = "0.5", features = ["util"] }
+//! ```
+//!
+//! The decisions are those of [`plimsoll_core`]; the layers add the clock of tokio, a lock, and the
+//! contract of [`tower_service::Service`].
 //!
 //! # One word for each outcome
 //!
@@ -42,7 +51,8 @@
 //! # Order
 //!
 //! From the caller to the network: [`ShedLayer`], a timeout of the request, [`RetryLayer`],
-//! [`ThrottleLayer`], a timeout of the attempt, [`ConcurrencyLayer`], [`Balance`].
+//! [`ThrottleLayer`], a timeout of the attempt, [`ConcurrencyLayer`], [`Balance`]. It is the order
+//! of the calls of tower's `ServiceBuilder::layer`.
 //!
 //! # Errors
 //!
@@ -59,6 +69,10 @@
 //! | `tower_0_5` | [`RetryBudget`] as a budget of tower's `Retry`; sources of tower's `Discover` |
 //!
 //! The crates below 1.0 in signatures are re-exported: their versions here are those to implement.
+//! So settings, such as `BudgetConfig`, are in `plimsoll_tower::plimsoll_core`.
+//!
+//! *SRE ch. 21* is the chapter [Handling Overload](https://sre.google/sre-book/handling-overload/)
+//! of the book *Site Reliability Engineering* (O'Reilly, 2016).
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "http")]

@@ -17,7 +17,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// It is the error of the layer, or the source of the error of a layer above it:
 ///
 /// ```
-/// use plimsoll_core::Rejection;
+/// use plimsoll_tower::plimsoll_core::Rejection;
 /// use plimsoll_tower::{BoxError, Rejected};
 ///
 /// fn status(error: &BoxError) -> u16 {

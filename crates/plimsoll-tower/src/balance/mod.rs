@@ -5,7 +5,7 @@
 //! while, and failures count as load, so that a service that fails fast attracts no requests.
 //!
 //! ```
-//! use plimsoll_core::BalancerConfig;
+//! use plimsoll_tower::plimsoll_core::BalancerConfig;
 //! use plimsoll_tower::{Balance, BoxError, ByResult};
 //! use plimsoll_tower::balance::ServiceList;
 //! use tower::{Service, ServiceExt};

@@ -82,10 +82,29 @@ pub struct HttpBy<F, G> {
 /// the head of its responses. For reqwest:
 ///
 /// ```text
-/// let classify = http_by(reqwest::Request::method, |response: &reqwest::Response| {
-///     (response.status(), response.headers())
-/// });
+/// use plimsoll_tower::classify::http_by;
+/// use plimsoll_tower::{BoxError, RetryLayer, ThrottleLayer};
+/// use reqwest::{Method, Request, Response};
+/// use tower::{Service, ServiceBuilder, ServiceExt};
+///
+/// #[tokio::main]
+/// async fn main() -> Result<(), BoxError> {
+///     let classify = http_by(Request::method, |response: &Response| {
+///         (response.status(), response.headers())
+///     });
+///     let mut client = ServiceBuilder::new()
+///         .layer(RetryLayer::new(classify).clone_by(Request::try_clone))
+///         .layer(ThrottleLayer::new(classify))
+///         .service(reqwest::Client::new());
+///
+///     let request = Request::new(Method::GET, "http://search:8080/".parse()?);
+///     let response = client.ready().await?.call(request).await?;
+///     println!("{}", response.status());
+///     Ok(())
+/// }
 /// ```
+///
+/// Other facts than the method come from a closure: [`with_facts`](super::with_facts).
 pub fn http_by<Req, Res, F, G>(method: F, head: G) -> HttpBy<F, G>
 where
     F: Fn(&Req) -> &Method,
@@ -134,6 +153,16 @@ where
 /// | 503, 504 with the reason `deadline` | too late |
 /// | 502, other 503 | unavailable |
 /// | other status from 500 | failed |
+///
+/// A server gives a reason, and its advice on a retry, in this form. Any other has no effect:
+///
+/// ```text
+/// x-plimsoll-shed: reason=overloaded, retry=elsewhere
+/// ```
+///
+/// Both are optional. A reason is one of [`Rejection`](plimsoll_core::Rejection), and advice one of
+/// `elsewhere`, `after` (the time in `Retry-After`) and `never`. In Rust,
+/// [`Rejected::to_http`](crate::Rejected::to_http) writes the answer.
 #[must_use]
 pub fn http_end(status: StatusCode, headers: &HeaderMap) -> End {
     match status {

@@ -12,6 +12,10 @@
 //! A layer turns the error of its service into a [`BoxError`](crate::BoxError) first, as tower's
 //! layers do. So a classifier sees the errors of layers below it, at any depth: by
 //! [`Error::source`].
+//!
+//! A classifier that does not fit the types of a service makes the layer no service of them. Of a
+//! call of `ready` the compiler then says: *its trait bounds were not satisfied*. For the reason,
+//! have it compile `tower::Service::call(&mut client, request)`.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -42,6 +46,11 @@ pub type DynError = dyn Error + Send + Sync;
 ///
 /// `Req` and `Res` are the request and response of the service. Most services need no classifier of
 /// their own: see the [module](self).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not classify requests `{Req}` with responses `{Res}`",
+    note = "`Http` and `Grpc` are for types of the crate `http`; other types of HTTP need `classify::http_by`",
+    note = "`ByResult` fits any service, and so does a closure by `classify::by`"
+)]
 pub trait Classify<Req, Res> {
     /// The response with a report in it; `Res` where the end of a request is known from the head of
     /// its response.
@@ -84,7 +93,7 @@ pub struct By<F>(F);
 /// A classifier of results by a closure.
 ///
 /// ```
-/// use plimsoll_core::retry::Advice;
+/// use plimsoll_tower::plimsoll_core::retry::Advice;
 /// use plimsoll_tower::classify::{DynError, by, error_end};
 /// use plimsoll_tower::End;
 ///
@@ -128,7 +137,7 @@ pub struct WithFacts<C, F> {
 /// and returns those that count.
 ///
 /// ```
-/// use plimsoll_core::Criticality;
+/// use plimsoll_tower::plimsoll_core::Criticality;
 /// use plimsoll_tower::RequestFacts;
 /// use plimsoll_tower::classify::{ByResult, with_facts};
 ///

@@ -14,7 +14,7 @@
 //! A request without a slot gets a [`Rejected`](crate::Rejected).
 //!
 //! ```
-//! use plimsoll_core::admit::QueueConfig;
+//! use plimsoll_tower::plimsoll_core::admit::QueueConfig;
 //! use plimsoll_tower::{BoxError, ByResult, ConcurrencyLayer};
 //! use tower::{Service, ServiceBuilder, ServiceExt};
 //!
@@ -37,7 +37,7 @@
 //! # By hand
 //!
 //! ```
-//! use plimsoll_core::admit::QueueConfig;
+//! use plimsoll_tower::plimsoll_core::admit::QueueConfig;
 //! use plimsoll_tower::RequestFacts;
 //! use plimsoll_tower::concurrency::ConcurrencyLimit;
 //!

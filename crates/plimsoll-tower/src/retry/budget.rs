@@ -15,6 +15,20 @@ use crate::random;
 ///
 /// A deposit is made once a request, at any number of attempts. Retries are at most a tenth of the
 /// requests, or two in some ten seconds.
+///
+/// A fifth, and one budget for two layers:
+///
+/// ```
+/// use plimsoll_tower::plimsoll_core::Ratio;
+/// use plimsoll_tower::plimsoll_core::retry::BudgetConfig;
+/// use plimsoll_tower::{ByResult, RetryBudget, RetryLayer};
+///
+/// let share = Ratio::new(0.2).expect("a share");
+/// let fifth = BudgetConfig { share, ..BudgetConfig::default() };
+/// let budget = RetryBudget::new(fifth);
+/// let reads = RetryLayer::new(ByResult).budget(budget.clone());
+/// let writes = RetryLayer::new(ByResult).budget(budget);
+/// ```
 #[derive(Clone)]
 pub struct RetryBudget {
     shared: Arc<Shared>,

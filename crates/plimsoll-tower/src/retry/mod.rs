@@ -115,6 +115,8 @@ impl<C, K> RetryLayer<C, K> {
 
     /// The same with copies of requests by a closure; `None` for a request that cannot be sent
     /// twice.
+    ///
+    /// For requests without [`Clone`], such as reqwest's: `.clone_by(reqwest::Request::try_clone)`.
     #[must_use]
     pub fn clone_by<Req, F>(self, copy: F) -> RetryLayer<C, CloneBy<F>>
     where

@@ -24,8 +24,51 @@
 //! # }
 //! ```
 //!
-//! A shed request gets a [`Rejected`](crate::Rejected). In front of a server of HTTP, a layer above
-//! turns it into an answer, such as axum's `HandleErrorLayer`, by `Rejected::to_http`.
+//! A shed request gets the error [`Rejected`](crate::Rejected). In front of a server of HTTP, a
+//! layer above turns it into an answer, by `Rejected::to_http`. With axum, that is its
+//! `HandleErrorLayer`. Without it, axum's `Router::layer` does not compile: its services have no
+//! errors.
+//!
+//! ```no_run
+//! use axum::error_handling::HandleErrorLayer;
+//! use axum::http::Response;
+//! use axum::{Router, routing::get};
+//! use plimsoll_tower::{BoxError, Http, Rejected, ShedLayer};
+//! use tower::ServiceBuilder;
+//!
+//! async fn answer(error: BoxError) -> Response<String> {
+//!     match Rejected::find(&*error) {
+//!         Some(rejected) => rejected.to_http().map(|()| rejected.to_string()),
+//!         None => Response::builder().status(500).body(error.to_string()).expect("valid"),
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> std::io::Result<()> {
+//!     let layers = ServiceBuilder::new()
+//!         .layer(HandleErrorLayer::new(answer))
+//!         .layer(ShedLayer::new(Http::default()));
+//!     let app = Router::new().route("/", get(|| async { "hello" })).layer(layers);
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//!     axum::serve(listener, app).await
+//! }
+//! ```
+//!
+//! The answer to a shed request:
+//!
+//! ```text
+//! HTTP/1.1 503 Service Unavailable
+//! x-plimsoll-shed: reason=overloaded, retry=elsewhere
+//!
+//! overloaded: this backend has more work than it can do
+//! ```
+//!
+//! # A first overload
+//!
+//! Give the gate less CPU than a load test uses, such as half of a CPU, by
+//! [`Gate::of_process_with`]. With all CPUs, a load generator on the same machine takes a part of
+//! them. The process then never uses its capacity. The requests wait for a thread of the runtime,
+//! before the layer, and none is shed.
 //!
 //! # Costs
 //!
@@ -97,7 +140,7 @@ impl<C, F> ShedLayer<C, CostBy<F>> {
     /// with its expected cost.
     ///
     /// ```
-    /// use plimsoll_core::admit::AdmissionConfig;
+    /// use plimsoll_tower::plimsoll_core::admit::AdmissionConfig;
     /// use plimsoll_tower::{ByResult, ShedLayer};
     ///
     /// struct Answer {

@@ -8,7 +8,7 @@
 //! rejected.
 //!
 //! ```
-//! use plimsoll_core::retry::Advice;
+//! use plimsoll_tower::plimsoll_core::retry::Advice;
 //! use plimsoll_tower::classify::{DynError, by, error_end};
 //! use plimsoll_tower::{BoxError, End, Rejected, ThrottleLayer};
 //! use tower::{Service, ServiceBuilder, ServiceExt};
@@ -31,6 +31,11 @@
 //! assert!(throttled > 30, "{throttled} of 100 requests were not sent");
 //! # }
 //! ```
+//!
+//! Of HTTP, a 503 is a rejection if it has `Retry-After`, `x-plimsoll-shed` or `x-envoy-overloaded`
+//! (`classify::http_end`). Other 503 and all 429 do not throttle: a gateway answers 503 for one
+//! broken backend, and 429 names a limit of the sender. For a backend that sheds by a plain 503,
+//! use [`by`](crate::classify::by).
 //!
 //! # Order
 //!
