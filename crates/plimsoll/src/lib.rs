@@ -14,6 +14,33 @@
 //! The state machines of `plimsoll-core` make all decisions. This crate gives them sockets, a clock
 //! and threads.
 //!
+//! A server of axum that sheds under overload, and ends without failing a request:
+//!
+//! ```toml
+//! [dependencies]
+//! axum = "0.8"
+//! plimsoll = { version = "0.1", default-features = false, features = ["server"] }
+//! tokio = { version = "1", features = ["macros", "net", "rt-multi-thread"] }
+//! ```
+//!
+//! ```no_run
+//! use axum::{Router, routing::get};
+//! use plimsoll::server::{DrainConfig, Lifecycle, ServerLayer};
+//!
+//! #[tokio::main]
+//! async fn main() -> std::io::Result<()> {
+//!     let lifecycle = Lifecycle::serving();
+//!     lifecycle.on_sigterm()?;
+//!     let layer = ServerLayer::new(lifecycle.clone());
+//!     let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
+//!     let shutdown = lifecycle.shutdown(DrainConfig::default());
+//!     axum::serve(listener, app).with_graceful_shutdown(shutdown).await
+//! }
+//! ```
+//!
+//! The module [`server`] has servers of tonic and hyper too, and the module [`client`] has clients.
+//!
 //! # Features
 //!
 //! All but `tls-aws-lc`, `metrics` and `test-util` are on by default. A service that only sheds, reports its load and drains

@@ -12,7 +12,9 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! Threads that shed nothing never pause. Source and figures: decision 26 in `docs/decisions/`.
+//! Threads that shed nothing never pause.
+
+// Source and figures: decision 26 in `docs/decisions/`.
 
 use std::cell::RefCell;
 use std::time::Duration;

@@ -78,8 +78,36 @@
 //! # }
 //! ```
 //!
-//! Callers are strangers by default, and their claims to be critical are capped. Where all callers
-//! are services of your own, add [`.trust(Trust::Full)`](ServerLayerBuilder::trust).
+//! A caller claims a [criticality](crate::Criticality) in the field `x-criticality`, such as
+//! `sheddable`. Callers are strangers by default, and their claims to be critical are capped. Where
+//! all callers are services of your own, add [`.trust(Trust::Full)`](ServerLayerBuilder::trust).
+//!
+//! # Answers
+//!
+//! A shed request gets its answer from the layer. The field `x-plimsoll-shed` names the reason and
+//! advises on a retry. In gRPC, the answer is a status with the same text:
+//!
+//! | reason | status | gRPC | cause |
+//! |---|--:|---|---|
+//! | `overloaded` | 503 | `UNAVAILABLE` | this server has more work than it can do |
+//! | `overloaded-no-retry` | 503 | `UNAVAILABLE` | so have most of its kind: do not retry |
+//! | `quota` | 429 | `RESOURCE_EXHAUSTED` | the customer is over its [`Quota`] |
+//! | `deadline` | 504 | `DEADLINE_EXCEEDED` | no answer would come before the caller's deadline |
+//!
+//! ```text
+//! HTTP/1.1 503 Service Unavailable
+//! x-plimsoll-shed: reason=overloaded, retry=elsewhere
+//!
+//! overloaded: this backend has more work than it can do
+//! ```
+//!
+//! # A first overload
+//!
+//! To see it in a load test, give the layer less CPU than the test uses: `.cpus(0.5)`, see
+//! [`ServerLayerBuilder::cpus`]. By default a server may use all CPUs. A load generator on the same
+//! machine takes a part of them, so the server never uses its capacity. The requests wait for a
+//! thread of the runtime, before the layer, and none is shed. In a unit test, `test::Cpu` makes an
+//! overload in virtual time (feature `test-util`).
 
 #[doc(hidden)] // The gate of another process: for the proxy.
 pub mod admission;
