@@ -68,7 +68,7 @@
 //! Give the gate less CPU than a load test uses, such as half of a CPU, by
 //! [`Gate::of_process_with`]. With all CPUs, a load generator on the same machine takes a part of
 //! them. The process then never uses its capacity. The requests wait for a thread of the runtime,
-//! before the layer, and none is shed.
+//! before the layer, and few or none are shed.
 //!
 //! # Costs
 //!

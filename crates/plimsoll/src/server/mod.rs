@@ -106,8 +106,8 @@
 //! To see it in a load test, give the layer less CPU than the test uses: `.cpus(0.5)`, see
 //! [`ServerLayerBuilder::cpus`]. By default a server may use all CPUs. A load generator on the same
 //! machine takes a part of them, so the server never uses its capacity. The requests wait for a
-//! thread of the runtime, before the layer, and none is shed. In a unit test, `test::Cpu` makes an
-//! overload in virtual time (feature `test-util`).
+//! thread of the runtime, before the layer, and few or none are shed. In a unit test, `test::Cpu`
+//! makes an overload in virtual time (feature `test-util`).
 
 #[doc(hidden)] // The gate of another process: for the proxy.
 pub mod admission;
