@@ -159,8 +159,10 @@ fn changed_setting_has_its_recorded_effect() {
     }
 }
 
-/// Tables and settings of a cluster that its client in the library does not have, or has not by this
-/// file: of discovery, of files, of keys of requests, of another throttle, and of checks by gRPC.
+/// Tables and settings of a cluster that its client in the library does not have: of discovery, of
+/// the process behind it, and of the keys of requests. TLS and probe keys come from files, which this
+/// test does not read. `throttle.window` and `health.service` count only for another throttle and
+/// another check than those in the file.
 const NOT_OF_THE_CLIENT: &[&str] = &[
     "clusters.NAME.backends",
     "clusters.NAME.resolver",
